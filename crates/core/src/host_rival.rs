@@ -14,6 +14,7 @@ pub struct Rival {
     /// The Lease that it renews.
     pub namespace: String,
     pub lease: String,
+    /// Empty: it gave the Lease up, and another of its pods may take it.
     pub holder: String,
 }
 
@@ -21,7 +22,12 @@ impl Rival {
     /// `baremetal-operator (HOLDER) renews Lease NAMESPACE/NAME`
     pub fn message(&self) -> String {
         let Rival { namespace, lease, holder } = self;
-        format!("baremetal-operator ({holder}) renews Lease {namespace}/{lease}")
+        match holder.as_str() {
+            "" => format!(
+                "Lease {namespace}/{lease} of baremetal-operator was given up less than a minute ago"
+            ),
+            _ => format!("baremetal-operator ({holder}) renews Lease {namespace}/{lease}"),
+        }
     }
 }
 
@@ -47,7 +53,8 @@ pub fn find<'a>(leases: impl IntoIterator<Item = &'a Lease>, now: Timestamp) -> 
     leases.into_iter().filter(|lease| renewed(lease)).find_map(holder)
 }
 
-/// Of a Lease that does not say how long it lasts; four times what operators use.
+/// Of a Lease that does not say how long it lasts, or that was given up: a rolling update gives it to the next pod within
+/// seconds. Four times what operators use.
 const UNSTATED: Duration = Duration::from_secs(60);
 
 /// Leases as they were last seen to change. As the leader election of Kubernetes: a Lease is held until it has not changed
@@ -82,8 +89,14 @@ impl LeaseWatch {
             let renewal = self.seen.get(&key(lease))?;
             let seconds = lease.spec.as_ref()?.lease_duration_seconds;
             let lasts = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            let lasts = lasts.map_or(UNSTATED, Duration::from_secs);
-            holder(lease).filter(|_| now.saturating_sub(renewal.since) < lasts)
+            let held = holder(lease);
+            let lasts = lasts.filter(|_| held.is_some()).map_or(UNSTATED, Duration::from_secs);
+            let given_up = || {
+                let namespace = lease.namespace().unwrap_or_default();
+                Rival { namespace, lease: lease.name_any(), holder: String::new() }
+            };
+            let is_recent = now.saturating_sub(renewal.since) < lasts;
+            is_recent.then(|| held.unwrap_or_else(given_up))
         })
     }
 }
@@ -143,22 +156,21 @@ mod tests {
         assert_eq!(watch.observe(&old, Duration::from_secs(3600)), None);
     }
 
+    /// Between two pods of one Deployment the Lease has no holder for seconds.
     #[test]
-    fn a_lease_that_was_given_up_or_deleted_is_not_held() {
+    fn a_lease_that_was_given_up_is_waited_for() {
         let mut watch = LeaseWatch::default();
-        assert!(
-            watch
-                .observe(&[lease("bmo-1", "2026-01-01T00:00:00.000000Z")], Duration::ZERO)
-                .is_some()
-        );
-        let given_up = [lease("", "2026-01-01T00:00:01.000000Z")];
-        assert_eq!(watch.observe(&given_up, Duration::from_secs(1)), None);
-        assert!(
-            watch
-                .observe(&[lease("bmo-2", "2026-01-01T00:00:02.000000Z")], Duration::from_secs(2))
-                .is_some()
-        );
-        assert_eq!(watch.observe(&[], Duration::from_secs(3)), None);
+        let held = |holder: &str, second: u64| {
+            [lease(holder, &format!("2026-01-01T00:00:{second:02}.000000Z"))]
+        };
+        assert!(watch.observe(&held("bmo-1", 0), Duration::ZERO).is_some());
+        let found = watch.observe(&held("", 1), Duration::from_secs(1)).unwrap();
+        assert!(found.message().contains("was given up"), "{}", found.message());
+        assert!(watch.observe(&held("bmo-2", 2), Duration::from_secs(2)).is_some());
+        assert!(watch.observe(&held("", 3), Duration::from_secs(3)).is_some());
+        assert!(watch.observe(&held("", 3), Duration::from_secs(62)).is_some());
+        assert_eq!(watch.observe(&held("", 3), Duration::from_secs(63)), None);
+        assert_eq!(watch.observe(&[], Duration::from_secs(64)), None, "it was uninstalled");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub mod raid {
     pub const MADE_BY_HAND: &str = "MadeByHand";
     /// Reason of a verified condition that is True.
     pub const MATCHES: &str = "Matches";
+    /// How the message of a verified condition begins whose volumes the BMC reports. They follow, separated by `; `.
+    pub const REPORTED: &str = "the BMC reports ";
     /// Reason of a verified condition that is False: the message has the difference.
     pub const DIFFERS: &str = "Differs";
     /// Reason of a verified condition that is Unknown: software RAID that no node or inspection has shown.

@@ -6,7 +6,9 @@
 //! fails. Next to read: `raid/phases.rs` (what is requested), `prepare.rs` and `deprovision.rs` (when).
 
 use super::{
+    Observed, Plan,
     power::AT_REST,
+    prepare,
     raid::phases::Phase,
     register::{is_maintained_by_hand, keep_waiting},
     state_machine::{self, recover},
@@ -58,6 +60,23 @@ impl<'a> Mark<'a> {
     pub fn remove(node: &Node) -> Option<PatchOp> {
         node.extra.contains_key(EXTRA).then(|| PatchOp::remove(format!("/extra/{EXTRA}")))
     }
+}
+
+/// What was announced and not requested must not be taken for ended when the node changes its state for another reason:
+/// the announcement is removed before that.
+pub(super) fn withdraw_first(seen: &Observed, plan: &Plan, now: Timestamp) -> Option<Plan> {
+    let Some(Call::SetProvisionState { id, target }) = &plan.call else { return None };
+    let mut draft = Draft::new(seen, now);
+    let node = draft.node()?;
+    let mark = Mark::of(node).filter(|mark| !mark.is_past(node))?;
+    let is_announced = match target {
+        ProvisionTarget::Clean { .. } => true,
+        ProvisionTarget::Inspect => mark.phase == prepare::DRIVES,
+        _ => false,
+    };
+    let ops = vec![Mark::remove(node).filter(|_| !is_announced)?];
+    draft.call(Call::PatchNode { id: id.clone(), ops }, AT_ONCE);
+    Some(draft.finish())
 }
 
 /// Whether another host may be worked on; if not, this one is delayed.
@@ -190,7 +209,7 @@ fn announce(
     if node.raid_interface.as_deref() != Some(phase.interface) {
         ops.push(PatchOp::add("/raid_interface", phase.interface));
     }
-    ops.extend(super::prepare::restored_inspection(node));
+    ops.extend(prepare::restored_inspection(node));
     ops.push(Mark::announce(node, &phase.key(run)));
     draft.call(Call::PatchNode { id: node.uuid.clone(), ops }, AT_ONCE)
 }

@@ -1,7 +1,7 @@
 //! The order of the questions: paused, restored, detached, deleted, registered, then the state.
 
 use super::{
-    IronicView, Observed, Plan, Step, annotations, delete, deprovision, hardware_data,
+    IronicView, Observed, Plan, Step, annotations, clean, delete, deprovision, hardware_data,
     power::AT_REST,
     register, restore, secret, state_machine,
     status::{self, CONDITION_ACCEPTED, CONDITION_IRONIC, CONDITION_WRITTEN, Draft, Flow},
@@ -26,7 +26,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if restore::restore(&mut draft) == Flow::Continue {
         decide(&mut draft);
     }
-    draft.finish()
+    let plan = draft.finish();
+    clean::withdraw_first(seen, &plan, now).unwrap_or(plan)
 }
 
 fn is_held(host: &BareMetalHost) -> bool {

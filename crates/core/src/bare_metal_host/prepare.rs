@@ -24,7 +24,7 @@ use quarry_ironic::{Call, Node, PatchOp, ProvisionState, ProvisionTarget};
 const KIND: ErrorType = ErrorType::Preparation;
 const AT_ONCE: SignedDuration = SignedDuration::ZERO;
 /// The phase in which the BMC lists its drives.
-const DRIVES: &str = "drives";
+pub(super) const DRIVES: &str = "drives";
 
 /// What a BMC lists is read only where it is used.
 pub(super) fn wants_drives(host: &BareMetalHost, node: &Node) -> bool {
@@ -68,13 +68,15 @@ pub(super) fn prepare(draft: &mut Draft<'_>) -> Flow {
     }
     let hardware = host.bmc().and_then(driver::hardware_raid);
     let recorded = draft.status.provisioning.raid.clone();
+    let applied = raid::is_applied(&draft.status);
     if let Some(settings) = raid::desired(host)
-        && !raid::covers(recorded.as_ref(), &settings)
+        && (!raid::covers(recorded.as_ref(), &settings)
+            || !applied && raid::exceeds(recorded.as_ref(), &settings))
     {
         return record(draft, node, hardware, settings);
     }
     if let Some(recorded) = &recorded
-        && !raid::is_applied(&draft.status)
+        && !applied
     {
         if raid::desired(host).is_none() {
             raid::abandon(draft);
@@ -90,7 +92,7 @@ pub(super) fn prepare(draft: &mut Draft<'_>) -> Flow {
         if let Err(difference) = built(recorded, node) {
             return differs(draft, node, &difference);
         }
-        report_built(draft, recorded);
+        report_built(draft, recorded, node);
     }
     draft.enter(State::Available);
     Flow::Continue
@@ -148,6 +150,7 @@ fn drives(
             return Err(draft.call(Call::SetProvisionState { id, target }, AT_ONCE));
         }
         ProvisionState::Inspecting | ProvisionState::InspectWait => {
+            draft.clear_error();
             return Err(draft.again_in(POLL));
         }
         ProvisionState::InspectFailed if mark.is_some() => {
@@ -172,7 +175,8 @@ fn drives(
             pick::pick(settings, found).map_err(|problem| refuse(draft, &problem))
         }
         Some(false) => {
-            draft.carry_on(&KIND);
+            // What fails from here on is this attempt.
+            draft.clear_error();
             let target = ProvisionTarget::Inspect;
             Err(draft.call(Call::SetProvisionState { id, target }, POLL))
         }
@@ -188,11 +192,22 @@ fn drives(
     }
 }
 
-/// The BMC does not list its drives: repeated with a backoff, because it may only be busy.
+/// How often a BMC is asked for its drives: it may only be busy.
+const LISTINGS: i64 = 3;
+
+/// The BMC does not list its drives: after a few attempts nothing is repeated until the settings change.
 fn not_listed(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.has_error(&KIND) {
         let Some(error) = state_machine::error_of(draft, node) else { return draft.again_in(POLL) };
-        return draft.fail(KIND, format!("spec.raid.hardwareRAIDVolumes leaves the disks open, and the BMC does not list its drives: {error}; name controller and physicalDisks, or set sizeGibibytes"));
+        let next = match draft.status.error_count + 1 < LISTINGS {
+            true => "it is asked again",
+            false => "it is not asked again until spec.raid changes",
+        };
+        return draft.fail(KIND, format!("spec.raid.hardwareRAIDVolumes leaves the disks open, and the BMC does not list its drives: {error}; name controller and physicalDisks, or set sizeGibibytes; {next}"));
+    }
+    if draft.status.error_count >= LISTINGS && draft.has_reported(&KIND) && !draft.is_changed() {
+        let message = draft.status.error_message.clone();
+        return refuse(draft, &message);
     }
     if !draft.may_retry(&KIND) {
         return keep_waiting(draft, KIND);
@@ -232,7 +247,7 @@ fn differs(draft: &mut Draft<'_>, node: &Node, difference: &str) -> Flow {
     clean::again(draft, &KIND, node)
 }
 
-fn report_built(draft: &mut Draft<'_>, recorded: &RaidConfig) {
+fn report_built(draft: &mut Draft<'_>, recorded: &RaidConfig, node: &Node) {
     match raid::has_arrays(recorded) {
         true => draft.set(
             raid::CONDITION_VERIFIED,
@@ -241,7 +256,11 @@ fn report_built(draft: &mut Draft<'_>, recorded: &RaidConfig) {
             "Ironic has built the arrays and does not look at them; an inspection or the host's node shows them",
         ),
         false => {
-            draft.set(raid::CONDITION_VERIFIED, "True", raid::MATCHES, "the BMC reports these volumes")
+            let found = node.raid().map(|found| found.logical_disks).unwrap_or_default();
+            let found: Vec<String> = found.iter().map(verify::describe_reported).collect();
+            let found = if found.is_empty() { "no volumes".to_owned() } else { found.join("; ") };
+            let message = format!("{}{found}", raid::REPORTED);
+            draft.set(raid::CONDITION_VERIFIED, "True", raid::MATCHES, &message);
         }
     }
     draft.event("PreparationComplete", "RAID is built as recorded in status.provisioning.raid");

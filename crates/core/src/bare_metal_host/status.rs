@@ -476,16 +476,26 @@ const LOCKED_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 /// What was planned does not fit the node any more: it is observed and planned again.
 const OUTDATED_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
+/// What passes in seconds is not worth a report; what lasts this long is.
+const LASTING: SignedDuration = SignedDuration::from_mins(5);
+
 /// Ironic could not be asked, or refused the call. The rest of the plan's status is not written: it is not true.
-pub fn report_failure(seen: &Observed, error: &Error, now: Timestamp) -> Report {
+pub fn report_failure(
+    seen: &Observed,
+    call: Option<&Call>,
+    error: &Error,
+    now: Timestamp,
+) -> Report {
     let mut draft = Draft::new(seen, now);
     draft.clear_condition(CONDITION_WRITTEN);
     let state = draft.state().clone();
     match error.meaning {
         Meaning::Locked => {
+            report_lasting(&mut draft, error);
             draft.again_in(LOCKED_AGAIN);
         }
         Meaning::WrongState | Meaning::Maintenance | Meaning::NotFound => {
+            report_lasting(&mut draft, error);
             draft.again_in(OUTDATED_AGAIN);
         }
         Meaning::Unreachable(_) | Meaning::Unauthorized | Meaning::Failed | Meaning::Malformed => {
@@ -500,11 +510,34 @@ pub fn report_failure(seen: &Observed, error: &Error, now: Timestamp) -> Report 
             }
             // Each request that fails is a failure of its own, also one with the same answer: the backoff grows.
             draft.status.error_message.clear();
-            draft.fail(error_type(&state), message);
+            let updates = matches!(
+                call,
+                Some(Call::CreateNode(_) | Call::CreatePort(_) | Call::PatchNode { .. })
+            );
+            let kind = match error_type(&state) {
+                // At rest a node is only updated to what the spec says of it.
+                ErrorType::PowerManagement if updates => ErrorType::Registration,
+                kind => kind,
+            };
+            draft.fail(kind, message);
         }
     }
     let plan = draft.finish();
     Report { status: plan.status, events: plan.events, requeue: plan.requeue }
+}
+
+/// Ironic does not carry out the same request for minutes, which is no error of the host.
+fn report_lasting(draft: &mut Draft<'_>, error: &Error) {
+    let since = draft.status.last_updated.as_ref().map(|time| draft.now.duration_since(time.0));
+    let known = draft.found_condition(CONDITION_IRONIC).is_some();
+    if !known && since.is_none_or(|since| since < LASTING) {
+        return;
+    }
+    let id = &draft.status.provisioning.id;
+    let message = format!(
+        "{error}; it is retried; if this does not end, check which conductor holds the node: baremetal node show {id} --fields provision_state reservation"
+    );
+    draft.condition(CONDITION_IRONIC, error.meaning.as_str(), &message);
 }
 
 /// The API server refused a write of the plan (a policy, a missing right, a limit): the rest of the plan was not carried

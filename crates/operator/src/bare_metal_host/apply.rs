@@ -88,7 +88,7 @@ async fn carry_out(context: &Context, seen: &Observed, plan: Plan) -> Result<Nex
             Err(error) => {
                 tracing::warn!(host = key(&seen.host), %error, "failed to change Ironic");
                 context.metrics.count_ironic_error(error.meaning.as_str());
-                report_failure(seen, &error, context.now())
+                report_failure(seen, Some(call), &error, context.now())
             }
         },
     };

@@ -8,13 +8,14 @@ use quarry_api::{BareMetalHost, HardwareData, NodeInventory};
 use quarry_core::{
     bare_metal_host::{
         FormerSecret, IronicView, Observed, former_names, needs_ironic, needs_user_data,
-        raid::wants_arrays,
+        raid::{wants_arrays, warns_of_arrays},
     },
     host_join::{
         joins,
         raid::{Array, arrays},
     },
 };
+use std::sync::Arc;
 
 /// `None` when there is no such host, or when another operator drives it.
 pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
@@ -91,12 +92,17 @@ async fn read_named_secret(
     found.map_err(|error| Failure::api(format!("reading Secret {key}"), error))
 }
 
-/// Every host and node is compared for this: asked only while arrays were not seen.
+/// Every host and node is compared for this: asked only while arrays were not seen, or where there are some.
 fn read_arrays(context: &Context, host: &BareMetalHost) -> Option<Vec<Array>> {
-    if !wants_arrays(host) {
+    let caches = context.caches.as_ref();
+    let has_arrays = |inventory: Arc<NodeInventory>| {
+        inventory.status.as_ref().is_some_and(|status| !arrays(&status.devices).is_empty())
+    };
+    if !wants_arrays(host)
+        && !(warns_of_arrays(host) && caches.store::<NodeInventory>().each().any(has_arrays))
+    {
         return None;
     }
-    let caches = context.caches.as_ref();
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
     let all = joins(caches);
     let found = all.iter().find(|one| one.namespace == namespace && one.name == name)?;

@@ -157,7 +157,9 @@ fn add_disks(text: &mut output::Lines, explanation: &HostExplanation, colors: bo
 }
 
 fn add_raid(text: &mut output::Lines, explanation: &HostExplanation) {
-    let Some(RaidView { requested, recorded, verified, seen }) = &explanation.raid else { return };
+    let Some(RaidView { requested, recorded, reported, verified, seen }) = &explanation.raid else {
+        return;
+    };
     text.add("RAID:");
     let mut add = |name: &str, lines: &[String], none: &str| {
         let none = [none.to_owned()];
@@ -169,6 +171,9 @@ fn add_raid(text: &mut output::Lines, explanation: &HostExplanation) {
     };
     add("requested", requested, "nothing: volumes are left as they are");
     add("recorded", recorded, "nothing yet");
+    if !reported.is_empty() {
+        add("reported", reported, "");
+    }
     add("verified", verified.as_slice(), "not checked");
     add("seen", seen, "no array of software RAID");
 }
@@ -231,7 +236,7 @@ mod tests {
 
     #[test]
     fn raid_is_shown_as_requested_recorded_and_seen() {
-        let texts = ["raid-1", "raid-2"].map(|name| text(&raid_snapshot(), name));
+        let texts = ["raid-1", "raid-2", "raid-3"].map(|name| text(&raid_snapshot(), name));
         insta::assert_snapshot!(texts.join("\n"));
     }
 

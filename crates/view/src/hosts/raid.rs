@@ -27,6 +27,9 @@ pub struct RaidView {
     pub requested: Vec<String>,
     /// `status.provisioning.raid`, one text per volume: what was built last, or is being built. Empty: nothing.
     pub recorded: Vec<String>,
+    /// Hardware volumes that the BMC reported when they were built, one text per volume. Software: always empty, because
+    /// Ironic only repeats the request.
+    pub reported: Vec<String>,
     /// Whether what is recorded is what is there; `None`: nothing is reported about it.
     pub verified: Option<String>,
     /// Arrays of software RAID that the node or inspection shows.
@@ -119,13 +122,19 @@ pub(super) fn view(
     let view = RaidView {
         requested: host.raid().as_ref().map(texts).unwrap_or_default(),
         recorded: recorded(host).as_ref().map(texts).unwrap_or_default(),
+        reported: find(host, condition::VERIFIED).map(reported).unwrap_or_default(),
         verified: find(host, condition::VERIFIED).map(verified),
         seen: seen(&Settings::of(host), hardware, devices),
     };
-    let RaidView { requested, recorded, verified, seen } = &view;
+    let RaidView { requested, recorded, reported: _, verified, seen } = &view;
     let empty =
         requested.is_empty() && recorded.is_empty() && verified.is_none() && seen.is_empty();
     (!empty).then_some(view)
+}
+
+fn reported(found: &Condition) -> Vec<String> {
+    let list = found.message.strip_prefix(condition::REPORTED);
+    list.map(|list| list.split("; ").map(str::to_owned).collect()).unwrap_or_default()
 }
 
 fn verified(found: &Condition) -> String {
@@ -135,6 +144,7 @@ fn verified(found: &Condition) -> String {
         _ => "not yet",
     };
     match split_remedy(&found.message).0 {
+        _ if !reported(found).is_empty() => word.to_owned(),
         "" => word.to_owned(),
         message => format!("{word}: {message}"),
     }

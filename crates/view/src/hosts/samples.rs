@@ -112,7 +112,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
         "lastTransitionTime": "2026-01-01T00:05:00Z"})
 }
 
-/// Two hosts: `raid-1` with software RAID on a node, `raid-2` with hardware RAID that is not as requested.
+/// `raid-1` with software RAID on a node, `raid-2` with hardware RAID that is not as requested, `raid-3` with one that is.
 pub fn raid_snapshot() -> Snapshot {
     let mut snapshot = Snapshot::new("quarry-system");
     let software = json!({"softwareRAIDVolumes": [
@@ -145,8 +145,16 @@ pub fn raid_snapshot() -> Snapshot {
     status["conditions"] =
         json!([condition("quarry.dev/RAIDVerified", "False", "Differs", "volume root is missing")]);
     let mut failed = host("raid-2", json!({}), status);
-    failed.spec.raid = serde_json::from_value(hardware).unwrap();
+    failed.spec.raid = serde_json::from_value(hardware.clone()).unwrap();
     snapshot.add_host(failed);
+    let mut status = at_rest("available");
+    status["provisioning"]["raid"] = hardware.clone();
+    let reported = "the BMC reports RAID 1 of 100 GiB (root); RAID 5 of 900 GiB";
+    status["conditions"] =
+        json!([condition("quarry.dev/RAIDVerified", "True", "Matches", reported)]);
+    let mut built = host("raid-3", json!({}), status);
+    built.spec.raid = serde_json::from_value(hardware).unwrap();
+    snapshot.add_host(built);
     let disk = |name: &str, serial: &str| json!({"name": name, "serialNumber": serial, "model": "ST4000NM0035", "sizeBytes": 4_000_787_030_016_i64});
     let data = json!({
         "metadata": {"name": "raid-1", "namespace": "metal"},

@@ -26,7 +26,7 @@ use quarry_api::{
 
 pub use quarry_api::bare_metal_host::conditions::raid::{
     ABANDONED, CHANGED_WHILE_PROVISIONED, CURRENT as CONDITION_CURRENT, DIFFERS, ERASING,
-    MADE_BY_HAND, MATCHES, NOT_SEEN, PREPARING, RECORDED as CONDITION_RECORDED,
+    MADE_BY_HAND, MATCHES, NOT_SEEN, PREPARING, RECORDED as CONDITION_RECORDED, REPORTED,
     VERIFIED as CONDITION_VERIFIED,
 };
 
@@ -81,14 +81,24 @@ pub fn problems(host: &BareMetalHost) -> Vec<String> {
     invalid(&config, has_hints(host), levels)
 }
 
-/// What is recorded for these settings. Hardware volumes take the disks of software volumes that were built before.
-pub fn snapshot(old: Option<&RaidConfig>, settings: RaidConfig) -> RaidConfig {
-    let had_arrays = old.is_some_and(|old| volumes(old.software_raid_volumes.requested()) > 0);
+/// What is recorded for these settings. Hardware volumes take the disks of software volumes that were built before, also
+/// where a record that was never `applied` was to remove them.
+pub fn snapshot(old: Option<&RaidConfig>, applied: bool, settings: RaidConfig) -> RaidConfig {
+    let arrays = old.and_then(|old| old.software_raid_volumes.requested());
+    let had_arrays = arrays.is_some_and(|arrays| !arrays.is_empty() || !applied);
     let takes_disks = volumes(settings.hardware_raid_volumes.requested()) > 0;
     match had_arrays && takes_disks && settings.software_raid_volumes.requested().is_none() {
         true => RaidConfig { software_raid_volumes: RaidList::List(Vec::new()), ..settings },
         false => settings,
     }
+}
+
+/// The snapshot has volumes of a kind that these settings leave alone: fine where they exist, and not to be built.
+pub fn exceeds(snapshot: Option<&RaidConfig>, settings: &RaidConfig) -> bool {
+    let Some(snapshot) = snapshot else { return false };
+    let hardware = volumes(snapshot.hardware_raid_volumes.requested()) > 0
+        && settings.hardware_raid_volumes.requested().is_none();
+    hardware || has_arrays(snapshot) && settings.software_raid_volumes.requested().is_none()
 }
 
 /// Whether the snapshot was recorded for these settings. Disks that the settings leave open were picked.
@@ -190,8 +200,9 @@ pub fn is_retained(host: &BareMetalHost) -> bool {
 
 /// Records new settings, before anything is done for them.
 pub(super) fn record(draft: &mut Draft<'_>, settings: RaidConfig) {
+    let applied = is_applied(&draft.status);
     let old = draft.status.provisioning.raid.take();
-    draft.status.provisioning.raid = Some(snapshot(old.as_ref(), settings));
+    draft.status.provisioning.raid = Some(snapshot(old.as_ref(), applied, settings));
     draft.set(CONDITION_VERIFIED, "Unknown", PREPARING, "the volumes are not built yet");
 }
 
@@ -247,17 +258,26 @@ pub(super) fn report(draft: &mut Draft<'_>) {
         );
     }
     let Some(arrays) = draft.seen.arrays.as_ref().filter(|_| wants_arrays(host)) else { return };
-    let recorded = draft.status.provisioning.raid.clone().unwrap_or_default();
+    let Some(recorded) = draft.status.provisioning.raid.clone() else { return };
     show(draft, verify::compare_arrays(&recorded, arrays), "the host's node shows");
 }
 
-/// The node of the host is asked only for arrays that were not seen yet.
+/// The node of the host is asked for arrays that were not seen yet.
 pub fn wants_arrays(host: &BareMetalHost) -> bool {
     let Some(status) = &host.status else { return false };
     let verified = status.conditions.iter().find(|one| one.type_ == CONDITION_VERIFIED);
     status.provisioning.state == State::Provisioned
         && status.provisioning.raid.as_ref().is_some_and(has_arrays)
         && verified.is_none_or(|found| found.status != "True")
+}
+
+/// Arrays that nobody requested are worth a warning: read where they are, and waited for by nobody.
+pub fn warns_of_arrays(host: &BareMetalHost) -> bool {
+    let Some(status) = &host.status else { return false };
+    status.provisioning.state == State::Provisioned
+        && status.provisioning.raid.is_none()
+        && !host.spec.externally_provisioned
+        && !is_retained(host)
 }
 
 fn show(draft: &mut Draft<'_>, found: Result<(), String>, who: &str) {
@@ -284,9 +304,16 @@ fn report_unrecorded(draft: &mut Draft<'_>) {
         && !is_retained(host);
     let data = draft.seen.hardware_data.as_ref().and_then(|data| data.spec.hardware.as_ref());
     let hardware = data.or(draft.status.hardware.as_ref());
-    let found: Vec<String> = hardware
+    let mut found: Vec<String> = hardware
         .filter(|_| concerned)
         .map_or_else(Vec::new, |hardware| verify::made_by_hand(&hardware.storage));
+    // The operating system may have built some since.
+    for array in draft.seen.arrays.iter().flatten().filter(|_| concerned) {
+        let name = format!("/dev/{}", array.name);
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
     if found.is_empty() {
         return draft.clear_condition(CONDITION_RECORDED);
     }

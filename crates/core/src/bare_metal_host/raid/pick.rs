@@ -8,6 +8,14 @@ use quarry_api::bare_metal_host::{HardwareRaidVolume, RaidConfig, raid::RaidList
 use quarry_ironic::inventory::{Drive, StorageController};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Drives of volumes, with their controller. Without one: of any.
+type Taken = BTreeSet<(String, String)>;
+
+/// Two controllers may give their drives the same names.
+fn is_taken(taken: &Taken, controller: &str, drive: &str) -> bool {
+    [controller, ""].iter().any(|one| taken.contains(&((*one).to_owned(), drive.to_owned())))
+}
+
 /// How many disks the volume takes: as few as its level needs, unless the settings say otherwise.
 pub fn disks_of(volume: &HardwareRaidVolume) -> usize {
     let named = volume.physical_disks.len();
@@ -28,8 +36,10 @@ pub fn is_needed(settings: &RaidConfig) -> bool {
 /// The settings with the disks of every volume that leaves them open. `Err`: what is missing, and the remedy.
 pub fn pick(settings: RaidConfig, controllers: &[StorageController]) -> Result<RaidConfig, String> {
     let Some(volumes) = settings.hardware_raid_volumes.requested() else { return Ok(settings) };
-    let named = volumes.iter().flat_map(|volume| &volume.physical_disks).cloned();
-    let mut taken: BTreeSet<String> = named.collect();
+    let named = volumes.iter().flat_map(|volume| {
+        volume.physical_disks.iter().map(|disk| (volume.controller.clone(), disk.clone()))
+    });
+    let mut taken: Taken = named.collect();
     let mut volumes = volumes.to_vec();
     // Those with the most disks first: the others fit beside them more often.
     let mut order: Vec<usize> =
@@ -49,7 +59,7 @@ pub fn pick(settings: RaidConfig, controllers: &[StorageController]) -> Result<R
                 listed(controllers)
             )
         })?;
-        taken.extend(disks.iter().cloned());
+        taken.extend(disks.iter().map(|disk| (controller.clone(), disk.clone())));
         volume.controller = controller;
         volume.physical_disks = disks;
     }
@@ -87,7 +97,7 @@ fn has_media(drive: &Drive, rotational: Option<bool>) -> bool {
 fn choose(
     volume: &HardwareRaidVolume,
     controllers: &[StorageController],
-    taken: &BTreeSet<String>,
+    taken: &Taken,
 ) -> Option<(String, Vec<String>)> {
     let count = disks_of(volume);
     let mut best: Option<(u64, String, Vec<String>)> = None;
@@ -97,7 +107,8 @@ fn choose(
     for controller in allowed {
         let mut kinds: BTreeMap<Option<String>, Vec<(u64, String)>> = BTreeMap::new();
         for drive in controller.drives.iter().filter(|drive| is_usable(drive)) {
-            let Some(id) = drive.id.clone().filter(|id| !taken.contains(id)) else { continue };
+            let is_free = |id: &String| !is_taken(taken, &controller.id, id);
+            let Some(id) = drive.id.clone().filter(is_free) else { continue };
             if has_media(drive, volume.rotational) {
                 let media = drive.media_type.as_ref().map(|media| media.to_ascii_lowercase());
                 kinds.entry(media).or_default().push((drive.size.unwrap_or_default(), id));

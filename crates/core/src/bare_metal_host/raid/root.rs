@@ -5,7 +5,7 @@
 //! as fractions of a GiB, and knows no range: one bound is all that a hint can have. Where no bound selects one volume
 //! alone, the image is not deployed.
 
-use super::{phases::hint, verify};
+use super::{phases::hint, pick::disks_of, verify};
 use crate::bare_metal_host::raid_rules::has_hints;
 use quarry_api::{
     BareMetalHost,
@@ -41,7 +41,7 @@ pub fn root_device(
     let arrays = snapshot.software_raid_volumes.requested().unwrap_or_default();
     let volumes = snapshot.hardware_raid_volumes.requested().unwrap_or_default();
     match (volumes.first(), arrays) {
-        (Some(root), _) => volume_hint(root, reported),
+        (Some(root), _) => volume_hint(root, volumes, reported, disks),
         (None, []) => Ok(Map::new()),
         (None, [_]) => Ok(map(json!({"name": ARRAY}))),
         (None, arrays) => array_hint(arrays, disks),
@@ -144,14 +144,51 @@ fn array_hint(
     Ok(map(json!({"name": ARRAY, "size": size})))
 }
 
-/// The first volume, as large as the BMC reports it, in whole GiB.
+fn gib(disk: &Storage) -> f64 {
+    disk.size_bytes as f64 / GIB
+}
+
+/// The disks that an inspection found before the volumes took some of them, and that are of a size for it; and whether
+/// the volumes took them all, so that none of them is shown to an image.
+fn members_by_size<'a>(
+    volumes: &[HardwareRaidVolume],
+    reported: &[LogicalDisk],
+    disks: &'a [Storage],
+) -> (Vec<&'a Storage>, bool) {
+    let is_member = |disk: &Storage, volume: &HardwareRaidVolume| {
+        let found = reported.iter().find(|found| verify::is_volume(volume, found));
+        let Some(SizeGb::Gib(size)) = found.map(|found| found.size_gb) else { return false };
+        let count = disks_of(volume) as f64;
+        let parts = match volume.level.as_str() {
+            "0" | "JBOD" => count,
+            "5" => count - 1.0,
+            "6" => count - 2.0,
+            "1+0" | "5+0" | "6+0" => count / 2.0,
+            _ => 1.0,
+        };
+        let share = size as f64 / parts.max(1.0);
+        // A volume without a size takes all of its disks, which are equal or nearly so.
+        let most = if volume.size_gibibytes.is_some() { f64::INFINITY } else { share * 1.1 + 1.0 };
+        (share * 0.9..=most).contains(&gib(disk))
+    };
+    let fits = |disk: &&Storage| volumes.iter().any(|volume| is_member(disk, volume));
+    let members: Vec<&Storage> = disks.iter().filter(fits).collect();
+    let taken: usize = volumes.iter().map(disks_of).sum();
+    let all_taken = members.len() <= taken;
+    (members, all_taken)
+}
+
+/// The first volume, as large as the BMC reports it, in whole GiB. A bound must select neither another volume nor a disk
+/// that is no volume, which the inspection shows.
 fn volume_hint(
     root: &HardwareRaidVolume,
+    volumes: &[HardwareRaidVolume],
     reported: &[LogicalDisk],
+    disks: &[Storage],
 ) -> Result<Map<String, Value>, String> {
     let size = |disk: &LogicalDisk| match disk.size_gb {
-        SizeGb::Gib(size) => size,
-        SizeGb::Max => 0,
+        SizeGb::Gib(size) => size as f64,
+        SizeGb::Max => 0.0,
     };
     let named = |disk: &&LogicalDisk| {
         let shown = disk.name.as_deref().or(disk.volume_name.as_deref());
@@ -163,12 +200,19 @@ fn volume_hint(
         return Err("Ironic does not know the volumes of status.provisioning.raid, so that the root disk cannot be found; set spec.rootDeviceHints".to_owned());
     };
     let own = size(found);
-    let others = || reported.iter().filter(|disk| !std::ptr::eq(*disk, found)).map(&size);
-    if others().all(|other| other < own) {
+    let others: Vec<f64> =
+        reported.iter().filter(|disk| !std::ptr::eq(*disk, found)).map(size).collect();
+    let (members, all_taken) = members_by_size(volumes, reported, disks);
+    let selects_one = |fits: &dyn Fn(f64) -> bool| {
+        let mut shown = disks.iter().filter(|disk| fits(gib(disk)));
+        !others.iter().any(|size| fits(*size))
+            && shown.all(|disk| all_taken && members.iter().any(|one| std::ptr::eq(*one, disk)))
+    };
+    if selects_one(&|size| size >= own) {
         return Ok(map(json!({"size": format!(">= {own}")})));
     }
-    if others().all(|other| other > own) {
-        return Ok(map(json!({"size": format!("<= {}", own + 1)})));
+    if selects_one(&|size| size <= own + 1.0) {
+        return Ok(map(json!({"size": format!("<= {}", own + 1.0)})));
     }
-    Err("the volumes of spec.raid.hardwareRAIDVolumes cannot be distinguished by their sizes; set spec.rootDeviceHints".to_owned())
+    Err("the root volume of spec.raid.hardwareRAIDVolumes cannot be distinguished from the other volumes and disks by its size; set spec.rootDeviceHints".to_owned())
 }

@@ -20,6 +20,8 @@ pub struct Faults {
     /// The step that erases RAID fails.
     pub erase_fails: bool,
     pub deploy_fails: bool,
+    /// The BMC cannot list its drives.
+    pub drives_not_listed: bool,
 }
 
 /// What is on the machine, whatever Ironic knows of it.
@@ -156,7 +158,7 @@ impl World {
                     report = report_success(seen, plan, created.as_deref(), self.now);
                 }
                 Err(error) => {
-                    report = report_failure(seen, &error, self.now);
+                    report = report_failure(seen, None, &error, self.now);
                     round.wait = report.requeue;
                 }
             }
@@ -352,6 +354,13 @@ impl World {
             (ProvisionState::Verifying, false, _) => {
                 node.power_state.get_or_insert(PowerState::Off);
                 ProvisionState::Manageable
+            }
+            (ProvisionState::Inspecting, false, _)
+                if node.inspect_interface.as_deref() == Some("redfish")
+                    && self.faults.drives_not_listed =>
+            {
+                node.last_error = text("The attribute Drives is missing");
+                ProvisionState::InspectFailed
             }
             (ProvisionState::Inspecting, false, _)
                 if node.inspect_interface.as_deref() == Some("redfish") =>

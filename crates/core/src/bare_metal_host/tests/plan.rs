@@ -186,6 +186,38 @@ fn a_refused_write_is_reported_until_it_is_accepted() {
     let plan = planned_at(&seen, at(120));
     assert_eq!(condition(status(&plan), CONDITION_WRITTEN), None);
     // Ironic refused the call: the steps before it were accepted.
-    let failed = report_failure(&seen, &error(quarry_ironic::Meaning::Locked), at(130));
+    let failed = report_failure(&seen, None, &error(quarry_ironic::Meaning::Locked), at(130));
     assert_eq!(condition(&failed.status.unwrap(), CONDITION_WRITTEN), None);
+}
+
+fn seen_at_rest() -> Observed {
+    with_hardware(observed(rested("available", json!({})), Some(node(json!({})))), 1)
+}
+
+#[test]
+fn a_lock_that_lasts_is_reported() {
+    let mut seen = seen_at_rest();
+    let locked = error(quarry_ironic::Meaning::Locked);
+    seen.host.status.as_mut().unwrap().last_updated =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+    assert_eq!(report_failure(&seen, None, &locked, at(299)).status, None, "it may pass");
+    let report = report_failure(&seen, None, &locked, at(300));
+    let found = report.status.unwrap();
+    let reported = condition(&found, CONDITION_IRONIC).unwrap();
+    assert!(reported.message.contains("--fields provision_state reservation"), "{reported:?}");
+    seen.host.status = Some(*found);
+    assert_eq!(report_failure(&seen, None, &locked, at(302)).status, None, "reported once");
+    let plan = planned_at(&seen, at(310));
+    assert_eq!(condition(status(&plan), CONDITION_IRONIC), None, "it has passed");
+}
+
+/// What the spec says of a node at rest is its registration.
+#[test]
+fn a_refused_update_at_rest_is_an_error_of_the_registration() {
+    let seen = seen_at_rest();
+    let refused = error(quarry_ironic::Meaning::Refused);
+    let call = quarry_ironic::Call::PatchNode { id: "id-1".into(), ops: Vec::new() };
+    let kind = |call| report_failure(&seen, call, &refused, at(0)).status.unwrap().error_type;
+    assert_eq!(kind(Some(&call)), Some("registration error".into()));
+    assert_eq!(kind(None), Some("power management error".into()));
 }

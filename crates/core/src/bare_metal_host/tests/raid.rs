@@ -63,9 +63,17 @@ fn a_record_with_picked_disks_covers_its_settings() {
         assert!(!raid::covers(Some(&picked), &config(other.clone())), "{other}");
     }
     let arrays = config(json!({"softwareRAIDVolumes": [{"level": "1"}]}));
-    let taken = raid::snapshot(Some(&arrays), settings.clone());
+    let taken = raid::snapshot(Some(&arrays), true, settings.clone());
     assert_eq!(taken.software_raid_volumes.requested(), Some(&[][..]), "their disks are taken");
     assert!(raid::covers(Some(&taken), &settings));
+    let other = config(json!({"hardwareRAIDVolumes": [{"level": "5"}]}));
+    let again = raid::snapshot(Some(&taken), false, other.clone());
+    assert_eq!(again.software_raid_volumes.requested(), Some(&[][..]), "they may still be there");
+    let later = raid::snapshot(Some(&taken), true, other);
+    assert_eq!(later.software_raid_volumes.requested(), None, "they are gone");
+    let erase = config(json!({"softwareRAIDVolumes": []}));
+    assert!(raid::covers(Some(&taken), &erase) && raid::exceeds(Some(&taken), &erase));
+    assert!(!raid::exceeds(Some(&taken), &settings));
 }
 
 fn steps_of(phases: &[phases::Phase]) -> Vec<String> {
@@ -336,6 +344,22 @@ fn the_root_volume_is_found_among_those_of_the_bmc() {
     let equal = json!([{"size_gb": 100, "raid_level": "1"}, {"size_gb": 100, "raid_level": "5"}]);
     assert!(root(volumes, Value::Null, equal).is_err());
     assert_eq!(root(Value::Null, Value::Null, json!([])), Ok(json!({})));
+    // Disks that are no volumes: none of them may be selected instead.
+    let one = |volume: Value, gib: i64| {
+        let found = json!([{"size_gb": gib, "raid_level": volume["level"]}]);
+        root(json!({"hardwareRAIDVolumes": [volume]}), Value::Null, found)
+    };
+    assert_eq!(one(json!({"level": "1"}), 99), Ok(json!({"size": "<= 100"})), "400 is not it");
+    assert_eq!(one(json!({"level": "1"}), 399), Ok(json!({"size": ">= 399"})), "100 is not it");
+    assert_eq!(
+        one(json!({"level": "0", "numberOfPhysicalDisks": 2}), 199),
+        Ok(json!({"size": "<= 200"})),
+        "of two of 100"
+    );
+    let sized = json!({"level": "1", "sizeGibibytes": 50});
+    assert_eq!(one(sized, 50), Ok(json!({"size": "<= 51"})), "every disk is larger");
+    let between = one(json!({"level": "1", "sizeGibibytes": 100}), 100).unwrap_err();
+    assert!(between.contains("set spec.rootDeviceHints"), "{between}");
 }
 
 #[test]
@@ -364,4 +388,30 @@ fn the_cause_of_a_failed_step_comes_first() {
         "No candidates for physical disk (in step create_configuration)"
     );
     assert_eq!(crate::bare_metal_host::register::cause("BMC is down"), "BMC is down");
+}
+
+/// Volumes that nobody requested, of an inspection or built since: said before they are erased.
+#[test]
+fn raid_that_was_made_by_hand_is_warned_about() {
+    let array = crate::host_join::raid::Array {
+        name: "md127".to_owned(),
+        level: "1".to_owned(),
+        size: 1 << 30,
+        members: vec!["sda1".to_owned(), "sdb1".to_owned()],
+    };
+    let node = node(json!({"provision_state": "active"}));
+    let mut seen = with_hardware(observed(rested("provisioned", json!({})), Some(node)), 1);
+    assert!(raid::warns_of_arrays(&seen.host));
+    let found = |seen: &Observed| {
+        let plan = planned(seen);
+        let status = plan.status.as_deref().or(seen.host.status.as_ref()).unwrap();
+        condition(status, raid::CONDITION_RECORDED).map(|one| one.message.clone())
+    };
+    assert_eq!(found(&seen), None);
+    seen.arrays = Some(vec![array]);
+    let message = found(&seen).unwrap();
+    assert!(message.starts_with("/dev/md127 look like RAID volumes"), "{message}");
+    annotate(&mut seen.host, names::RETAIN_RAID_ANNOTATION, "");
+    assert!(!raid::warns_of_arrays(&seen.host));
+    assert_eq!(found(&seen), None, "they stay");
 }

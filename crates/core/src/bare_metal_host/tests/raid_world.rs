@@ -354,6 +354,49 @@ fn an_inspection_rebuilds_nothing_that_others_built() {
     assert_eq!((state(&world), world.disks.built), (ProvisioningState::Available, 1));
 }
 
+#[test]
+fn a_bmc_that_cannot_list_its_drives_is_asked_three_times() {
+    let mut world = new_world(2);
+    world.faults.drives_not_listed = true;
+    rest(&mut world);
+    let status = world.host.as_ref().unwrap().status.clone().unwrap();
+    assert_eq!((state(&world), status.error_count), (ProvisioningState::Preparing, 3));
+    let message = &status.error_message;
+    assert!(
+        message.contains("does not list its drives: The attribute Drives is missing"),
+        "{message}"
+    );
+    assert!(message.ends_with("it is not asked again until spec.raid changes"), "{message}");
+    assert_eq!((world.disks.built, world.disks.erased), (0, 0));
+    let asked =
+        |world: &World| world.calls.iter().filter(|call| call.contains("inspect of")).count();
+    assert_eq!(asked(&world), 4, "one inspection, and three attempts: {:?}", world.calls);
+    // Settings that leave nothing open need no list.
+    apply_settings(world.host.as_mut().unwrap(), 1);
+    rest(&mut world);
+    assert_eq!((state(&world), world.disks.built), (ProvisioningState::Available, 1));
+}
+
+/// Announced and never requested: the end of the inspection is not that of the cleaning.
+#[test]
+fn an_inspection_is_not_taken_for_an_erase_that_was_announced() {
+    for rounds in 1..8 {
+        let mut world = new_world(6);
+        rest(&mut world);
+        apply_settings(world.host.as_mut().unwrap(), 1);
+        (0..rounds).for_each(|_| drop(world.round()));
+        apply_settings(world.host.as_mut().unwrap(), 0);
+        annotate(world.host.as_mut().unwrap(), names::INSPECT_ANNOTATION, "");
+        rest(&mut world);
+        let hardware = world.disks.hardware.clone();
+        apply_settings(world.host.as_mut().unwrap(), 5);
+        rest(&mut world);
+        assert_eq!(state(&world), ProvisioningState::Available);
+        assert!(world.disks.software.is_empty(), "after {rounds} rounds: {:?}", world.disks);
+        assert_eq!(world.disks.hardware, hardware, "only what is requested is built");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Settings(usize),

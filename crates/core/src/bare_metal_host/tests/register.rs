@@ -185,7 +185,7 @@ fn a_lost_node_is_registered_again_with_its_ports() {
 fn a_retried_registration_goes_on_after_its_port() {
     let enrolled = node(json!({"provision_state": "enroll"}));
     let mut seen = observed(host_in("registering", json!({})), Some(enrolled));
-    let report = report_failure(&seen, &error(Meaning::Conflict), now());
+    let report = report_failure(&seen, None, &error(Meaning::Conflict), now());
     seen.host.status = report.status.map(|status| *status);
     ironic_mut(&mut seen).ports = Some(vec![]);
     assert_eq!(call(&planned_at(&seen, at(10))), "");
@@ -214,8 +214,9 @@ fn maintenance_by_hand_is_left_alone_and_reported() {
 
 #[test]
 fn each_answer_of_ironic_has_its_report() {
+    let recent = json!({"status": {"lastUpdated": now().to_string()}});
     let seen = observed(
-        host_in("registering", json!({})),
+        host_in("registering", recent),
         Some(node(json!({"provision_state": "enroll"}))),
     );
     let lines: Vec<String> = [
@@ -233,7 +234,7 @@ fn each_answer_of_ironic_has_its_report() {
     ]
     .into_iter()
     .map(|meaning| {
-        let report = report_failure(&seen, &error(meaning), now());
+        let report = report_failure(&seen, None, &error(meaning), now());
         let status = report.status.unwrap();
         let unreachable =
             condition(&status, CONDITION_IRONIC).map_or("reachable", |one| &one.reason);
@@ -257,7 +258,7 @@ fn a_request_that_is_refused_again_and_again_backs_off() {
     let mut now = now();
     let mut delays = Vec::new();
     for count in 1..=5 {
-        let report = report_failure(&seen, &error(Meaning::Conflict), now);
+        let report = report_failure(&seen, None, &error(Meaning::Conflict), now);
         let status = report.status.unwrap();
         assert_eq!(status.error_count, count);
         let delay = report.requeue.unwrap();
