@@ -577,6 +577,8 @@ fn the_simulated_ironic_reacts_like_the_real_one() {
     for (key, known) in &known {
         match found.get(key) {
             None => wrong.push(format!("not seen again: {} in {:?}", key.0, key.1)),
+            // The server's own: a busy machine did not read or send a request in time.
+            Some(found) if found.status == 408 => {}
             // A lock of a moment, of which a node shows nothing: the same request may meet it or not.
             Some(found) if !key.1.locked && (is_locked(found) || is_locked(known)) => {}
             Some(found) if recording::outcome(found) != recording::outcome(known) => {
