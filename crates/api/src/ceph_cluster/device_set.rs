@@ -2,7 +2,7 @@
 //!
 //! Owns: the fields of a set as upstream has them. Which template is which device of an OSD: `roles.rs`.
 
-use super::{Other, read, schema};
+use super::{Other, read, rules, schema};
 use crate::null_as_default;
 use k8s_openapi::api::core::v1::{
     NodeAffinity, PersistentVolumeClaimSpec, PodAffinity, PodAffinityTerm, PodAntiAffinity,
@@ -52,12 +52,20 @@ pub fn device_path(index: usize) -> String {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::open(&["name", "count", "volumeClaimTemplates"]))]
+#[x_kube(validation = rules::has_templates())]
+#[x_kube(validation = rules::known_roles())]
+#[x_kube(validation = rules::has_data())]
+#[x_kube(validation = rules::distinct_roles())]
+#[x_kube(validation = rules::metadata_device())]
 pub struct DeviceSet {
     /// The name of the set, unique in the cluster. Empty: not given.
     #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(length(max = rules::MAX_NAME))]
+    #[x_kube(validation = rules::set_name())]
     pub name: String,
     /// How many OSDs are requested. `None`: not given, which is a problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::count())]
     pub count: Option<i64>,
     /// Resources of the OSDs. Absent: those of the cluster.
     #[serde(
@@ -75,6 +83,7 @@ pub struct DeviceSet {
     pub prepare_placement: Option<Placement>,
     /// Configuration of the OSDs; keys in `config`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "read::map")]
+    #[schemars(schema_with = "schema::config")]
     pub config: BTreeMap<String, String>,
     /// Whether the OSDs can move between nodes. `None`: decided from the PersistentVolumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,6 +102,7 @@ pub struct DeviceSet {
     pub encrypted: Option<bool>,
     /// One PVC per template and OSD.
     #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(length(max = rules::MAX_TEMPLATES))]
     pub volume_claim_templates: Vec<VolumeClaimTemplate>,
     #[serde(flatten)]
     #[schemars(skip)]
@@ -144,6 +154,7 @@ pub struct VolumeClaimTemplate {
 #[schemars(transform = schema::open(&[]))]
 pub struct TemplateMetadata {
     /// What the device is for; a part of the name of the PVC. Empty: data.
+    #[schemars(length(max = rules::MAX_NAME))]
     #[serde(
         default,
         skip_serializing_if = "String::is_empty",

@@ -5,9 +5,11 @@
 //! Next to read: `device_set.rs`, `roles.rs` (which template is what), `problems.rs` (what is refused), `status.rs`.
 
 pub mod device_set;
+pub mod fields;
 pub mod problems;
 mod read;
 pub mod roles;
+mod rules;
 mod schema;
 pub mod status;
 
@@ -163,12 +165,15 @@ pub struct External {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::open(&[]))]
+#[x_kube(validation = rules::distinct_names())]
 pub struct Storage {
     /// Device sets, under the upstream key.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[schemars(length(max = rules::MAX_SETS))]
     pub storage_class_device_sets: Vec<DeviceSet>,
     /// Device sets, under the key without a plural.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[schemars(length(max = rules::MAX_SETS))]
     pub storage_class_device_set: Vec<DeviceSet>,
     /// All devices of hosts. Not used for device sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]

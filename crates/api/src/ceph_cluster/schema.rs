@@ -3,6 +3,7 @@
 //! Owns: how much of a field is checked. Enough that what is stored can be read with our types; what Kubernetes itself
 //! refuses in a pod or a PVC is left to it, as upstream does.
 
+use super::rules;
 pub use crate::bare_metal_host::schema::time;
 use crate::{
     bare_metal_host::schema::fields,
@@ -123,7 +124,7 @@ pub fn claim_spec(generator: &mut SchemaGenerator) -> Schema {
     let source = open_object(json!({
         "apiGroup": text, "kind": text, "name": text, "namespace": text,
     }));
-    open_object(json!({
+    let mut schema = open_object(json!({
         "accessModes": {"type": "array", "items": text, "description": "Absent: ReadWriteOnce."},
         "storageClassName": {"type": "string", "description": "The StorageClass. Absent or empty: the default one."},
         "volumeMode": {"type": "string", "maxLength": 64, "description": "Block. Absent: Block."},
@@ -133,5 +134,14 @@ pub fn claim_spec(generator: &mut SchemaGenerator) -> Schema {
         "selector": label_selector(),
         "dataSource": source,
         "dataSourceRef": source,
-    }))
+    }));
+    let rules = json!([rules::block(), rules::request()]);
+    schema.insert("x-kubernetes-validations".into(), rules);
+    schema
+}
+
+/// The configuration of a set: any key, with a text.
+pub fn config(_: &mut SchemaGenerator) -> Schema {
+    let value = json!({"type": "string", "maxLength": rules::MAX_CONFIG_VALUE});
+    json_schema!({"type": "object", "additionalProperties": value})
 }
