@@ -2,8 +2,8 @@
 //!
 //! Owns: the fields of a set as upstream has them. Which template is which device of an OSD: `roles.rs`.
 
-use super::{Other, read, rules, schema};
-use crate::null_as_default;
+use super::{Other, read, roles::TemplateRole, rules, schema};
+use crate::{names::ceph, null_as_default};
 use k8s_openapi::api::core::v1::{
     NodeAffinity, PersistentVolumeClaimSpec, PodAffinity, PodAffinityTerm, PodAntiAffinity,
     ResourceRequirements, Toleration, TopologySpreadConstraint,
@@ -227,6 +227,38 @@ impl DeviceSet {
     /// The scheduler of the set's pods. `None`: the default one.
     pub fn scheduler(&self) -> Option<&str> {
         self.scheduler_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// A setting of new OSDs, with its path below the set: from the annotation of the data template, as upstream reads
+    /// it, else from the first of these keys of `config`.
+    fn setting(&self, annotation: &str, keys: &[&str]) -> Option<(String, &str)> {
+        let roles = self.roles().ok()?;
+        let data = roles.iter().position(|role| *role == TemplateRole::Data)?;
+        let template = &self.volume_claim_templates[data];
+        let annotated = template.annotation(annotation).map(|value| {
+            (format!("volumeClaimTemplates[{data}].metadata.annotations.{annotation}"), value)
+        });
+        let configured = |key: &&str| {
+            let value = self.config.get(*key).filter(|value| !value.is_empty())?;
+            Some((format!("config.{key}"), value.as_str()))
+        };
+        annotated.or_else(|| keys.iter().find_map(configured))
+    }
+
+    /// The CRUSH device class of new OSDs, with its path below the set. `None`: Ceph decides.
+    pub fn crush_device_class(&self) -> Option<(String, &str)> {
+        let keys = [config::CRUSH_DEVICE_CLASS, config::DEVICE_CLASS];
+        self.setting(ceph::CRUSH_DEVICE_CLASS_ANNOTATION, &keys)
+    }
+
+    /// The CRUSH weight of new OSDs, with its path below the set. `None`: from their size.
+    pub fn crush_initial_weight(&self) -> Option<(String, &str)> {
+        self.setting(ceph::CRUSH_INITIAL_WEIGHT_ANNOTATION, &[config::INITIAL_WEIGHT])
+    }
+
+    /// The primary affinity of new OSDs, with its path below the set. `None`: 1.
+    pub fn primary_affinity(&self) -> Option<(String, &str)> {
+        self.setting(ceph::CRUSH_PRIMARY_AFFINITY_ANNOTATION, &[config::PRIMARY_AFFINITY])
     }
 
     pub fn is_encrypted(&self) -> bool {

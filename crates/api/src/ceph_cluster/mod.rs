@@ -229,3 +229,6 @@ impl CephClusterSpec {
         given(daemon).or_else(|| given(daemon::ALL)).map(String::as_str)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,14 @@
 //! may serve the upstream CRD, which has no rules.
 
 use super::{
-    CephClusterSpec, DeviceSet, RoleProblem, VolumeClaimTemplate,
+    CephClusterSpec, DeviceSet, RoleProblem, VolumeClaimTemplate, daemon,
     device_set::{config, device_path},
 };
-use crate::{names, quantity::Quantity};
+use crate::{
+    names,
+    quantity::Quantity,
+    validate::{is_label_value, is_qualified_name},
+};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use std::{collections::BTreeMap, fmt};
 
@@ -46,8 +50,38 @@ pub fn problems(spec: &CephClusterSpec) -> Vec<SetProblem> {
             add(format!("{path}.name"), wrong, "use a name of its own for each set");
         }
         set_problems(path, set, &mut add);
+        for (key, resources) in cluster_resources(spec, set) {
+            resource_problems(&format!("spec.resources.{key}"), resources, &mut add);
+        }
     }
     found
+}
+
+/// All problems as one text, for the message of a condition. One that several sets have in common is given once.
+pub fn message(problems: &[SetProblem]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for text in problems.iter().map(SetProblem::to_string) {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    texts.join(". ")
+}
+
+/// The resources of the cluster that pods of this set get.
+fn cluster_resources<'a>(
+    spec: &'a CephClusterSpec,
+    set: &DeviceSet,
+) -> impl Iterator<Item = (String, &'a ResourceRequirements)> {
+    let class = set.crush_device_class();
+    let class = class.map(|(_, class)| format!("{}{class}", daemon::OSD_CLASS_PREFIX));
+    let osd = match class.filter(|class| spec.resources.contains_key(class)) {
+        Some(class) => Some(class),
+        None if set.resources.is_none() => Some(daemon::OSD.to_owned()),
+        None => None,
+    };
+    let keys = [osd, Some(daemon::PREPARE_OSD.to_owned())].into_iter().flatten();
+    keys.filter_map(|key| spec.resources.get(&key).map(|resources| (key, resources)))
 }
 
 /// Path, what is wrong, remedy.
@@ -104,11 +138,39 @@ fn set_problems(path: &str, set: &DeviceSet, add: &mut Add<'_>) {
     if let Some(resources) = &set.resources {
         resource_problems(&format!("{path}.resources"), resources, add);
     }
+    setting_problems(path, set, add);
     for (index, template) in set.volume_claim_templates.iter().enumerate() {
         template_problems(&format!("{path}.volumeClaimTemplates[{index}]"), template, add);
     }
     for problem in set.roles().err().into_iter().flatten() {
         role_problem(path, set, &problem, add);
+    }
+}
+
+/// Values that become arguments of Ceph's commands.
+fn setting_problems(path: &str, set: &DeviceSet, add: &mut Add<'_>) {
+    let in_class = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if let Some((at, class)) = set.crush_device_class()
+        && (!class.chars().all(in_class) || class.starts_with('-'))
+    {
+        add(
+            format!("{path}.{at}"),
+            format!("{class:?} is not a device class"),
+            "use letters, digits, '-', '_' and '.', as in ssd",
+        );
+    }
+    let number = |text: &str| text.parse::<f64>().ok().filter(|value| value.is_finite());
+    if let Some((at, weight)) = set.crush_initial_weight()
+        && number(weight).is_none_or(|value| value < 0.0)
+    {
+        let remedy = "give a number that is not negative, in units of 1 TiB, as in 1.5";
+        add(format!("{path}.{at}"), format!("{weight:?} is not a weight"), remedy);
+    }
+    if let Some((at, affinity)) = set.primary_affinity()
+        && number(affinity).is_none_or(|value| !(0.0..=1.0).contains(&value))
+    {
+        let remedy = "give a number from 0 to 1";
+        add(format!("{path}.{at}"), format!("{affinity:?} is not a primary affinity"), remedy);
     }
 }
 
@@ -140,6 +202,24 @@ fn template_problems(path: &str, template: &VolumeClaimTemplate, add: &mut Add<'
             format!("{name:?} is not a valid name"),
             "use data, metadata or wal",
         );
+    }
+    for (key, value) in &template.metadata.labels {
+        if !is_qualified_name(key) || !is_label_value(value) {
+            add(
+                format!("{path}.metadata.labels"),
+                format!("has {key:?}: {value:?}, which is not a label"),
+                "use letters, digits, '-', '_' and '.', at most 63 of them (a key may have a DNS prefix and '/')",
+            );
+        }
+    }
+    for key in template.metadata.annotations.keys() {
+        if !is_qualified_name(&key.to_lowercase()) {
+            add(
+                format!("{path}.metadata.annotations"),
+                format!("has {key:?}, which is not a key"),
+                "use letters, digits, '-', '_' and '.', at most 63 of them, after an optional DNS prefix and '/'",
+            );
+        }
     }
 }
 
