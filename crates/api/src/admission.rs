@@ -4,6 +4,7 @@
 //! outage of Quarry blocks writes of others.
 
 pub mod bare_metal_host;
+pub mod ceph_cluster;
 pub mod own_node;
 
 use crate::names;
@@ -40,6 +41,7 @@ pub fn embedded_policies() -> Vec<Policy> {
         class_of_local_volume(),
         bare_metal_host::warnings(),
         bare_metal_host::refusals(),
+        ceph_cluster::warnings(),
     ]
 }
 

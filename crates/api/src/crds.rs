@@ -1,8 +1,8 @@
 //! The CustomResourceDefinitions, in the order in which they are installed.
 
 use crate::{
-    BareMetalHost, HardwareData, LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult,
-    LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
+    BareMetalHost, CephCluster, HardwareData, LocalVolume, LocalVolumeDiscovery,
+    LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -27,6 +27,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             &[names::CLUSTERCTL_MOVE_HIERARCHY_LABEL],
         ),
         moved_by_clusterctl(optional_spec(HardwareData::crd(), json!({})), &[]),
+        CephCluster::crd(),
     ]
     .into_iter()
     .map(|mut crd| {

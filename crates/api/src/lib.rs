@@ -10,6 +10,7 @@
 
 pub mod admission;
 pub mod bare_metal_host;
+pub mod ceph_cluster;
 pub mod crds;
 pub mod hardware_data;
 pub mod ids;
@@ -25,6 +26,7 @@ pub mod validate;
 pub mod volume;
 
 pub use bare_metal_host::{BareMetalHost, BareMetalHostSpec, BareMetalHostStatus};
+pub use ceph_cluster::{CephCluster, CephClusterSpec, CephClusterStatus};
 pub use crds::crds;
 pub use hardware_data::{HardwareData, HardwareDataSpec};
 pub use local_volume::{LocalVolume, LocalVolumeSpec, LocalVolumeStatus};

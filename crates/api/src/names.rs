@@ -115,6 +115,69 @@ pub const CLUSTERCTL_MOVE_HIERARCHY_LABEL: &str = "clusterctl.cluster.x-k8s.io/m
 /// The leader Lease of metal3's operator.
 pub const METAL3_LEADER_LEASE: &str = "baremetal-operator";
 
+/// The Ceph daemons of a cluster: objects, labels and annotations as upstream spells them, so that either operator can
+/// take over.
+pub mod ceph {
+    /// On a PVC and what uses it: the name of the device set.
+    pub const DEVICE_SET_LABEL: &str = "ceph.rook.io/DeviceSet";
+    /// On a PVC: the index of its OSD in the set.
+    pub const SET_INDEX_LABEL: &str = "ceph.rook.io/setIndex";
+    /// On a PVC: `<set>-<template>-<index>`, with dashes for dots. PVCs of device sets are those that have it.
+    pub const DEVICE_SET_PVC_ID_LABEL: &str = "ceph.rook.io/DeviceSetPVCId";
+    /// On a PVC: the Ceph image with which it was created.
+    pub const IMAGE_AT_CREATION_LABEL: &str = "ceph.rook.io/cephImageAtCreation";
+    /// On a PVC of upstream: the image of its operator.
+    pub const ROOK_IMAGE_AT_CREATION_LABEL: &str = "ceph.rook.io/rookImageAtCreation";
+    /// On prepare Jobs and OSD Deployments: the data PVC.
+    pub const PVC_LABEL: &str = "ceph.rook.io/pvc";
+    /// On OSD Deployments: upstream does not change one with this label.
+    pub const DO_NOT_RECONCILE_LABEL: &str = "ceph.rook.io/do-not-reconcile";
+    /// On pods of a cluster: its name.
+    pub const CLUSTER_LABEL: &str = "rook.io/cluster";
+    /// On Deployments, Jobs and pods: the namespace of the cluster.
+    pub const ROOK_CLUSTER_LABEL: &str = "rook_cluster";
+    pub const APP_LABEL: &str = "app";
+    /// The value of `app` of OSDs, and of the ConfigMaps with results of prepare Jobs.
+    pub const OSD_APP: &str = "rook-ceph-osd";
+    /// The value of `app` of prepare Jobs.
+    pub const PREPARE_APP: &str = "rook-ceph-osd-prepare";
+    /// The value of `app` of upstream's operator.
+    pub const OPERATOR_APP: &str = "rook-ceph-operator";
+    pub const OSD_ID_LABEL: &str = "ceph-osd-id";
+    /// On OSDs: `true` or `false`.
+    pub const PORTABLE_LABEL: &str = "portable";
+    pub const DEVICE_CLASS_LABEL: &str = "device-class";
+    pub const OSD_STORE_LABEL: &str = "osd-store";
+    pub const ENCRYPTED_LABEL: &str = "encrypted";
+    pub const FAILURE_DOMAIN_LABEL: &str = "failure-domain";
+    /// Followed by a level of the CRUSH map.
+    pub const TOPOLOGY_LABEL_PREFIX: &str = "topology-location-";
+    /// On ConfigMaps with results: key and value of the label by which they are found.
+    pub const STATUS_LABEL: (&str, &str) = ("status", "provisioning");
+    /// On ConfigMaps with results: the data PVC.
+    pub const NODE_LABEL: &str = "node";
+    /// On a template and its data PVC: the CRUSH device class.
+    pub const CRUSH_DEVICE_CLASS_ANNOTATION: &str = "crushDeviceClass";
+    /// On a template and its data PVC: the CRUSH weight of a new OSD.
+    pub const CRUSH_INITIAL_WEIGHT_ANNOTATION: &str = "crushInitialWeight";
+    /// On a template and its data PVC: the primary affinity of a new OSD.
+    pub const CRUSH_PRIMARY_AFFINITY_ANNOTATION: &str = "crushPrimaryAffinity";
+    /// Labels of nodes that are levels of the CRUSH map: followed by chassis, rack, row, pdu, pod, room or datacenter.
+    pub const NODE_TOPOLOGY_PREFIX: &str = "topology.rook.io/";
+    /// The ConfigMap with the addresses of the mons.
+    pub const MON_ENDPOINTS_CONFIG_MAP: &str = "rook-ceph-mon-endpoints";
+    /// The Secret with fsid, user and key of the administrator.
+    pub const MON_SECRET: &str = "rook-ceph-mon";
+    /// The Secret with `mon_host`.
+    pub const CONFIG_SECRET: &str = "rook-ceph-config";
+    /// The Secret with the keyring of the administrator.
+    pub const ADMIN_KEYRING_SECRET: &str = "rook-ceph-admin-keyring";
+    /// The ConfigMap with text for ceph.conf.
+    pub const CONFIG_OVERRIDE_CONFIG_MAP: &str = "rook-config-override";
+    /// The condition of a CephCluster about its device sets.
+    pub const DEVICE_SETS_READY: &str = "quarry.dev/DeviceSetsReady";
+}
+
 /// Kubernetes' rule for the names of most objects (DNS-1123 subdomain).
 pub fn is_subdomain(name: &str) -> bool {
     let part_ok = |part: &str| {

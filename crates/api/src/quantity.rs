@@ -66,6 +66,22 @@ impl Quantity {
     /// The value in whole bytes, rounded up.
     pub fn bytes(&self) -> Result<Bytes, QuantityError> {
         let text = self.0.as_str();
+        let value = self.scaled(0)?;
+        if value > i64::MAX as u128 {
+            return Err(QuantityError::TooLarge(text.to_owned()));
+        }
+        Ok(Bytes(value as u64))
+    }
+
+    /// The value in billionths, rounded up: for comparing quantities that may be fractions, such as `500m`.
+    pub fn nanos(&self) -> Result<u128, QuantityError> {
+        self.bytes()?;
+        self.scaled(9)
+    }
+
+    /// The value times 10^`power`, rounded up.
+    fn scaled(&self, power: i32) -> Result<u128, QuantityError> {
+        let text = self.0.as_str();
         let malformed = || QuantityError::Malformed(text.to_owned());
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -80,12 +96,11 @@ impl Quantity {
             return Err(malformed());
         }
         let (multiplier, exponent) = suffix(tail).ok_or_else(malformed)?;
-        let value = scale(whole, fraction, multiplier, exponent)
+        let value = scale(whole, fraction, multiplier, exponent + power)
             .ok_or_else(|| QuantityError::TooLarge(text.to_owned()))?;
         match (negative, value) {
             (true, 1..) => Err(QuantityError::Negative(text.to_owned())),
-            (_, value) if value > i64::MAX as u128 => Err(QuantityError::TooLarge(text.to_owned())),
-            (_, value) => Ok(Bytes(value as u64)),
+            (_, value) => Ok(value),
         }
     }
 }

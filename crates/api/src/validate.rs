@@ -139,11 +139,11 @@ fn template_problems(volume: &Volume) -> Vec<Problem> {
     problems
 }
 
-fn is_label_value(text: &str) -> bool {
+pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_plain_name(text)
 }
 
-fn is_qualified_name(key: &str) -> bool {
+pub(crate) fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         None => is_plain_name(key),
         Some((prefix, name)) => {

@@ -10,7 +10,7 @@ pub mod fields;
 pub mod hardware;
 pub mod raid;
 mod raid_rules;
-mod schema;
+pub(crate) mod schema;
 pub mod status;
 mod text_enum;
 pub mod values;
