@@ -164,7 +164,7 @@ impl Command {
                 !fds[0].revents().is_empty()
             };
             if open {
-                open = drain(&mut errors, &mut said)?;
+                open = drain(&mut errors, &mut said, KEPT)?;
             }
             if ended {
                 return Ok(Some((child.wait()?, said)));
@@ -173,14 +173,18 @@ impl Command {
     }
 }
 
-/// Takes what is there; `false` at its end. A tool must never block on a full pipe.
-fn drain(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
+/// Takes what is there and keeps the first `limit` bytes; `false` at its end. A tool must never block on a full pipe.
+pub(crate) fn drain(
+    from: &mut impl Read,
+    into: &mut Vec<u8>,
+    limit: usize,
+) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(false),
             Ok(read) => {
-                let room = KEPT.saturating_sub(into.len()).min(read);
+                let room = limit.saturating_sub(into.len()).min(read);
                 into.extend_from_slice(&buffer[..room]);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
@@ -190,7 +194,7 @@ fn drain(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-fn how(status: ExitStatus) -> String {
+pub(crate) fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
@@ -199,7 +203,7 @@ fn how(status: ExitStatus) -> String {
 }
 
 /// The lines that say what is wrong: no version banner, no usage text, at most four.
-fn useful(said: &[u8]) -> String {
+pub(crate) fn useful(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let lines = text
         .lines()

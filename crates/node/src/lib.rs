@@ -12,6 +12,7 @@
 
 pub mod act;
 pub mod agent;
+pub mod block_device;
 pub mod command;
 pub mod device_claim;
 pub mod error;
@@ -23,6 +24,7 @@ pub mod ledger;
 mod linux;
 pub mod lock;
 pub mod node_ops;
+pub mod program;
 pub mod progress;
 mod sys;
 pub mod wait;

@@ -256,6 +256,19 @@ fn found(answer: blkid::Answer, blank: bool) -> Content {
     }
 }
 
+/// The content of a block device that is open for reading, every byte that counts read (`Certainty::Prove`). libblkid
+/// reads the device itself: nothing is known here that would allow it a copy.
+pub(crate) fn prove_content(device: &OwnedFd, size: u64) -> io::Result<Content> {
+    await_answer(device, size);
+    let sector = sys::sector_size(device)?;
+    let mut image = Image::new();
+    image.take(device, size)?;
+    if image.is_zero() {
+        return Ok(Content::Blank);
+    }
+    blkid::ask(device, size, sector).map(|answer| found(answer, image.is_blank()))
+}
+
 /// What a device that holds these bytes would be said to hold.
 pub fn parse_content(bytes: &[u8]) -> io::Result<Content> {
     let device = memfd_create("quarry-content", MemfdFlags::CLOEXEC)?;
