@@ -248,7 +248,9 @@ fn deploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !clean::has_room(draft) {
         return Flow::Stop;
     }
-    if let Err(problem) = root_device(draft, node) {
+    // A live image is written to no disk.
+    let is_live = draft.status.provisioning.image.format == Some(ImageFormat::LiveIso);
+    if let Some(problem) = root_device(draft, node).err().filter(|_| !is_live) {
         return draft.refuse(KIND, problem);
     }
     if let Some(flow) = clean::maintenance(draft, &KIND, node) {

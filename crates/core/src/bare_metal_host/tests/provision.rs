@@ -58,6 +58,13 @@ fn the_node_gets_image_checksum_and_root_disk() {
     assert_eq!(ops[0]["value"], "ramdisk");
     assert_eq!(ops[2]["value"]["boot_iso"], "http://files/image.qcow2");
     assert!(ops[2]["value"].get("image_source").is_none());
+    // Volumes that Ironic does not know matter only to what is written to a disk.
+    let volumes = json!({"hardwareRAIDVolumes": [{"level": "1"}]});
+    let recorded = seen.host.status.as_mut().unwrap();
+    recorded.provisioning.raid = serde_json::from_value(volumes).unwrap();
+    seen.host.spec.root_device_hints = None;
+    recorded.provisioning.root_device_hints = None;
+    assert_eq!(instance(&planned(&seen))[0]["value"], "ramdisk");
 }
 
 #[test]
