@@ -11,6 +11,7 @@ pub mod backoff;
 pub mod bare_metal_host;
 pub mod device;
 pub mod device_claim;
+pub mod device_set;
 pub mod discovery;
 pub mod event;
 pub mod host_join;

@@ -1,0 +1,1 @@
+//! Device sets made by hand.
