@@ -7,6 +7,7 @@
 pub mod agent_daemon_set;
 pub mod bare_metal_host;
 pub mod cache;
+pub mod ceph_cluster;
 pub mod context;
 pub mod controller;
 pub mod device_claim_owner;

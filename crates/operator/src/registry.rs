@@ -4,6 +4,7 @@ use crate::{
     Context,
     agent_daemon_set::AgentDaemonSetController,
     bare_metal_host::BareMetalHostController,
+    ceph_cluster::CephClusterController,
     controller::{Controller, Failure, Group, Need, Next},
     local_volume::LocalVolumeController,
     local_volume_discovery::LocalVolumeDiscoveryController,
@@ -31,6 +32,8 @@ pub mod group {
     pub const DEVICE_CLAIMS: Group = "deviceclaims";
     /// BareMetalHosts: on only where an Ironic is configured.
     pub const HOSTS: Group = "hosts";
+    /// CephClusters: on only where it is asked for.
+    pub const DEVICE_SETS: Group = "devicesets";
 }
 
 /// A controller without its type.
@@ -88,6 +91,7 @@ impl Registry {
             .with::<LocalVolumeSetController>()
             .with::<LocalVolumeController>()
             .with::<BareMetalHostController>()
+            .with::<CephClusterController>()
     }
 
     pub fn with<C: Controller>(mut self) -> Self {
@@ -142,7 +146,7 @@ mod tests {
     #[test]
     fn a_group_goes_as_a_whole() {
         let left = Registry::standard().without(group::DISCOVERY).without(group::DEVICE_CLAIMS);
-        let left = left.without(group::HOSTS);
+        let left = left.without(group::HOSTS).without(group::DEVICE_SETS);
         let names: Vec<&str> = left.controllers().iter().map(|one| one.name).collect();
         assert_eq!(names, ["volume", "nodeinventory", "nodejob", "agentdaemonset"]);
         assert!(!left.has(group::DISCOVERY) && left.has(group::VOLUME));

@@ -133,6 +133,33 @@ impl Writer {
         }
     }
 
+    /// As `delete`; what it owns goes first.
+    pub async fn delete_with_dependents<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        uid: &str,
+    ) -> Result<(), kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.count::<K>("delete");
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::foreground()
+        };
+        quarry_failpoint::failpoint!("operator.delete.before");
+        let answer = api.delete(name, &parameters).await;
+        quarry_failpoint::failpoint!("operator.delete.after");
+        match answer {
+            Err(error) if is_code(&error, 404) => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
     fn count<K: Resource<DynamicType = ()>>(&self, verb: &'static str) {
         self.metrics.count_write(&K::kind(&()), verb);
     }
