@@ -93,9 +93,6 @@ fn keys_are_on_standard_input_and_never_in_debug() {
         assert!(!line(&command).contains(KEY), "{command:?}");
     }
     let stdin = osd_new(&key).stdin.unwrap();
-    assert_eq!(
-        stdin.reveal(),
-        format!(r#"{{"cephx_secret":"{KEY}","crush_device_class":"ssd"}}"#)
-    );
+    assert_eq!(stdin.reveal(), format!(r#"{{"cephx_secret":"{KEY}","crush_device_class":"ssd"}}"#));
     assert_eq!(mkfs(&key).stdin.unwrap().reveal(), KEY);
 }

@@ -19,7 +19,13 @@ fn device(role: Role, content: Content) -> Device {
         Role::Metadata => 1,
         Role::Wal => 2,
     };
-    Device { role, path: format!("/dev/rook/device{number}"), size: 1 << 30, access: Access::Free, content }
+    Device {
+        role,
+        path: format!("/dev/rook/device{number}"),
+        size: 1 << 30,
+        access: Access::Free,
+        content,
+    }
 }
 
 fn label(role: Role, uuid: &str) -> Label {
@@ -70,7 +76,8 @@ fn blank_devices_are_prepared() {
 fn own_osd_is_adopted_even_while_it_runs() {
     let running = Device { access: Access::Busy, ..data(Content::Label(ready(OURS, FSID))) };
     assert_eq!(judge(&target(), &running, &[]), Verdict::Adopt { id: 7 });
-    let others = [Device { access: Access::Busy, ..db(Content::Label(label(Role::Metadata, OURS))) }];
+    let others =
+        [Device { access: Access::Busy, ..db(Content::Label(label(Role::Metadata, OURS))) }];
     assert_eq!(judge(&target(), &running, &others), Verdict::Adopt { id: 7 });
 }
 

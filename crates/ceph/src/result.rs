@@ -96,6 +96,8 @@ pub enum Reason {
     MonitorsUnreachable,
     /// A command of Ceph failed, or printed what cannot be understood.
     CommandFailed,
+    /// A mounted file cannot be read, or the working directory not written.
+    MountUnusable,
     /// The next try may fare better; also a reason of a later version.
     #[serde(other)]
     Unknown,
@@ -121,6 +123,7 @@ impl Reason {
             | Reason::NotWritable
             | Reason::MonitorsUnreachable
             | Reason::CommandFailed
+            | Reason::MountUnusable
             | Reason::Unknown => false,
         }
     }
