@@ -173,12 +173,26 @@ mod tests {
         let defaults = [("log_to_file", "false"), ("log_to_stderr", "true")];
         let conf =
             ceph_conf(&fsid(), "[v2:10.0.0.1:3300,v1:10.0.0.1:6789]\n", &defaults, overrides);
-        insta::assert_snapshot!(conf.unwrap(), @"");
+        insta::assert_snapshot!(conf.unwrap(), @r"
+        [global]
+        fsid = b84b331e-f09c-4be5-ac02-c900d1967422
+        mon_host = [v2:10.0.0.1:3300,v1:10.0.0.1:6789]
+        log_to_stderr = true
+        osd pool default size = 1 ; small
+        log-to-file = true
+        x = y
+        [osd]
+        bluestore_cache_size = 1
+        ");
     }
 
     #[test]
     fn conf_without_an_override_is_complete() {
-        insta::assert_snapshot!(ceph_conf(&fsid(), "10.0.0.1", &[], "").unwrap(), @"");
+        insta::assert_snapshot!(ceph_conf(&fsid(), "10.0.0.1", &[], "").unwrap(), @r"
+        [global]
+        fsid = b84b331e-f09c-4be5-ac02-c900d1967422
+        mon_host = 10.0.0.1
+        ");
     }
 
     #[test]

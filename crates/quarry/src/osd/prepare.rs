@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Repeatable: mkfs writes over what an earlier one began.
+    /// Repeatable: mkfs writes over what an earlier one began, and completes what it had formatted.
     fn make(&self, id: u32, devices: &mut OpenDevices) -> Result<(), Failure> {
         let work_dir = &self.args.work_dir;
         let (directory, monmap) = (work_dir.join(OSD_DIRECTORY), work_dir.join("monmap"));
@@ -195,6 +195,10 @@ impl<'a> Run<'a> {
         let key = self.key()?;
         let conf = &self.session.conf;
         let mkfs = Mkfs { conf, id, uuid: &self.target.osd, directory, monmap, key: &key };
+        for (name, text) in mkfs.files() {
+            let file = Path::new(directory).join(name);
+            fs::write(&file, text).map_err(failed_write(&file))?;
+        }
         devices.close();
         let running = tools::start(&mkfs.command())?;
         failpoint!("osd.mkfs-started");
