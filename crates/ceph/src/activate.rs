@@ -72,6 +72,15 @@ mod tests {
             wal: Some("/dev/rook/device2"),
         });
         assert_eq!(argv[..2], ["/bin/sh", "-ec"]);
-        insta::assert_snapshot!(argv[3..].join("\n"), @"");
+        insta::assert_snapshot!(argv[3..].join("\n"), @r"
+        activate
+        /var/lib/ceph/osd/ceph-3
+        3
+        1e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10
+        b84b331e-f09c-4be5-ac02-c900d1967422
+        /dev/rook/device0
+
+        /dev/rook/device2
+        ");
     }
 }

@@ -143,7 +143,8 @@ pub fn bluefs_bdev_expand(directory: &str) -> Command {
         .arg("--no-mon-config")
 }
 
-/// Formats the devices that the links in `directory` lead to.
+/// Formats the devices that the links in `directory` lead to; where an earlier run has formatted them already, it
+/// checks them and writes what is missing in the label. For that the directory must contain `files`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mkfs<'a> {
     pub conf: &'a str,
@@ -156,8 +157,15 @@ pub struct Mkfs<'a> {
 }
 
 impl Mkfs<'_> {
+    /// Names and contents. mkfs writes them as well, but does not find them in a new directory if an earlier run was
+    /// killed between formatting and the label's last keys: it then fails for good.
+    pub fn files(&self) -> [(&'static str, String); 2] {
+        [("type", "bluestore\n".to_owned()), ("fsid", format!("{}\n", self.uuid))]
+    }
+
     pub fn command(&self) -> Command {
-        Command::new("ceph-osd", &["--mkfs"])
+        // In the background it would be a process of its own, which outlives its caller.
+        Command::new("ceph-osd", &["--mkfs", "--foreground"])
             .pair("--conf", self.conf)
             .pair("--id", self.id.to_string())
             .pair("--osd-uuid", self.uuid.as_str())

@@ -16,7 +16,9 @@ pub enum ConfigError {
         "line {line} of rook-config-override is in no section; put a line such as [global] before it"
     )]
     NoSection { line: usize },
-    #[error("the addresses of the monitors (mon_host) are missing; check the Secret rook-ceph-config")]
+    #[error(
+        "the addresses of the monitors (mon_host) are missing; check the Secret rook-ceph-config"
+    )]
     NoMonHost,
     #[error("mon_host contains a line break; check the Secret rook-ceph-config")]
     InvalidMonHost,
@@ -171,12 +173,26 @@ mod tests {
         let defaults = [("log_to_file", "false"), ("log_to_stderr", "true")];
         let conf =
             ceph_conf(&fsid(), "[v2:10.0.0.1:3300,v1:10.0.0.1:6789]\n", &defaults, overrides);
-        insta::assert_snapshot!(conf.unwrap(), @"");
+        insta::assert_snapshot!(conf.unwrap(), @r"
+        [global]
+        fsid = b84b331e-f09c-4be5-ac02-c900d1967422
+        mon_host = [v2:10.0.0.1:3300,v1:10.0.0.1:6789]
+        log_to_stderr = true
+        osd pool default size = 1 ; small
+        log-to-file = true
+        x = y
+        [osd]
+        bluestore_cache_size = 1
+        ");
     }
 
     #[test]
     fn conf_without_an_override_is_complete() {
-        insta::assert_snapshot!(ceph_conf(&fsid(), "10.0.0.1", &[], "").unwrap(), @"");
+        insta::assert_snapshot!(ceph_conf(&fsid(), "10.0.0.1", &[], "").unwrap(), @r"
+        [global]
+        fsid = b84b331e-f09c-4be5-ac02-c900d1967422
+        mon_host = 10.0.0.1
+        ");
     }
 
     #[test]
@@ -186,7 +202,9 @@ mod tests {
         assert_eq!(conf("a\n[osd]\nb", ""), ConfigError::InvalidMonHost);
         assert_eq!(conf("a", "\nx = 1\n"), ConfigError::NoSection { line: 2 });
         let other = "[global]\nfsid = c84b331e-f09c-4be5-ac02-c900d1967422\n";
-        assert!(conf("a", other).to_string().starts_with("line 2 of rook-config-override sets fsid"));
+        assert!(
+            conf("a", other).to_string().starts_with("line 2 of rook-config-override sets fsid")
+        );
     }
 
     #[test]
@@ -197,14 +215,20 @@ mod tests {
         let user = parse_keyring(text.reveal()).unwrap();
         assert_eq!((user.name.as_str(), &user.key), ("client.bootstrap-osd", &key));
         assert!(!format!("{user:?}").contains(KEY), "{user:?}");
-        let admin = format!("[mon.]\nkey = x\n[client.admin]\n\tkey = {KEY}\n\tcaps mon = \"allow *\"\n");
+        let admin =
+            format!("[mon.]\nkey = x\n[client.admin]\n\tkey = {KEY}\n\tcaps mon = \"allow *\"\n");
         assert_eq!(parse_keyring(&admin).unwrap().name, "client.admin");
     }
 
     #[test]
     fn unusable_keyring_is_refused_without_quoting_it() {
-        for text in ["", "key = AQprivate", "[mon.]\nkey = AQprivate", "[client.x]\n", "[client.x]\nkey = AQprivate"]
-        {
+        for text in [
+            "",
+            "key = AQprivate",
+            "[mon.]\nkey = AQprivate",
+            "[client.x]\n",
+            "[client.x]\nkey = AQprivate",
+        ] {
             let error = parse_keyring(text).unwrap_err().to_string();
             assert!(error.contains("keyring") && !error.contains("private"), "{error}");
         }

@@ -100,7 +100,9 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The OSD is ready on these devices.
-    Adopt { id: u32 },
+    Adopt {
+        id: u32,
+    },
     /// All devices are blank.
     Prepare,
     /// mkfs of this OSD began and did not end: it may be run again.
@@ -126,7 +128,8 @@ enum Standing<'a> {
     Ours(&'a Label),
 }
 
-const WIPE: &str = "wipe the device if its data is not needed, or give the PVC another PersistentVolume";
+const WIPE: &str =
+    "wipe the device if its data is not needed, or give the PVC another PersistentVolume";
 
 /// `others`: metadata and wal device, in any order.
 pub fn judge(target: &Target, data: &Device, others: &[Device]) -> Verdict {
@@ -216,12 +219,13 @@ fn standing<'a>(target: &Target, device: &'a Device) -> Result<Standing<'a>, Ref
         Content::Blank => Ok(Standing::Blank),
         Content::Unreadable(cause) => Err(refuse(
             Reason::DeviceUnreadable,
-            format!("{role} device {path} cannot be read: {cause}; check the device and its PersistentVolume"),
+            format!(
+                "{role} device {path} cannot be read: {cause}; check the device and its PersistentVolume"
+            ),
         )),
-        Content::Other(found) => Err(refuse(
-            Reason::NotBlank,
-            format!("{role} device {path} contains {found}; {WIPE}"),
-        )),
+        Content::Other(found) => {
+            Err(refuse(Reason::NotBlank, format!("{role} device {path} contains {found}; {WIPE}")))
+        }
         Content::Label(label) => {
             let id = label.whoami.map_or_else(|| "an OSD".to_owned(), |id| format!("osd.{id}"));
             match &label.ceph_fsid {

@@ -19,7 +19,13 @@ fn device(role: Role, content: Content) -> Device {
         Role::Metadata => 1,
         Role::Wal => 2,
     };
-    Device { role, path: format!("/dev/rook/device{number}"), size: 1 << 30, access: Access::Free, content }
+    Device {
+        role,
+        path: format!("/dev/rook/device{number}"),
+        size: 1 << 30,
+        access: Access::Free,
+        content,
+    }
 }
 
 fn label(role: Role, uuid: &str) -> Label {
@@ -70,7 +76,8 @@ fn blank_devices_are_prepared() {
 fn own_osd_is_adopted_even_while_it_runs() {
     let running = Device { access: Access::Busy, ..data(Content::Label(ready(OURS, FSID))) };
     assert_eq!(judge(&target(), &running, &[]), Verdict::Adopt { id: 7 });
-    let others = [Device { access: Access::Busy, ..db(Content::Label(label(Role::Metadata, OURS))) }];
+    let others =
+        [Device { access: Access::Busy, ..db(Content::Label(label(Role::Metadata, OURS))) }];
     assert_eq!(judge(&target(), &running, &others), Verdict::Adopt { id: 7 });
 }
 
@@ -89,17 +96,17 @@ fn interrupted_mkfs_is_finished() {
 #[test]
 fn every_other_content_is_refused_with_a_remedy() {
     let ext4 = data(Content::Other("ext4 file system \"home\"".into()));
-    insta::assert_snapshot!(refusal(&ext4, &[]).message, @"");
+    insta::assert_snapshot!(refusal(&ext4, &[]).message, @r#"data device /dev/rook/device0 contains ext4 file system "home"; wipe the device if its data is not needed, or give the PVC another PersistentVolume"#);
     let cluster = data(Content::Label(ready(OTHER, OTHER_FSID)));
-    insta::assert_snapshot!(refusal(&cluster, &[]).message, @"");
+    insta::assert_snapshot!(refusal(&cluster, &[]).message, @"data device /dev/rook/device0 contains osd.7 (2e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10) of another cluster, fsid c84b331e-f09c-4be5-ac02-c900d1967422; wipe the device if its data is not needed, or give the PVC another PersistentVolume");
     let osd = data(Content::Label(ready(OTHER, FSID)));
-    insta::assert_snapshot!(refusal(&osd, &[]).message, @"");
+    insta::assert_snapshot!(refusal(&osd, &[]).message, @"data device /dev/rook/device0 contains osd.7 with UUID 2e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10, not the OSD of this PVC (1e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10); wipe the device if its data is not needed, or give the PVC another PersistentVolume");
     let unreadable = data(Content::Unreadable("Input/output error".into()));
-    insta::assert_snapshot!(refusal(&unreadable, &[]).message, @"");
+    insta::assert_snapshot!(refusal(&unreadable, &[]).message, @"data device /dev/rook/device0 cannot be read: Input/output error; check the device and its PersistentVolume");
     let small = Device { size: 256 << 20, ..data(Content::Blank) };
-    insta::assert_snapshot!(refusal(&small, &[]).message, @"");
+    insta::assert_snapshot!(refusal(&small, &[]).message, @"data device /dev/rook/device0 has 256 MiB; use one of at least 512 MiB");
     let busy = Device { access: Access::Busy, ..data(Content::Blank) };
-    insta::assert_snapshot!(refusal(&busy, &[]).message, @"");
+    insta::assert_snapshot!(refusal(&busy, &[]).message, @"data device /dev/rook/device0 is mounted or opened exclusively by another process; stop that process");
 }
 
 // invariant: 1
@@ -126,10 +133,10 @@ fn devices_that_do_not_belong_together_are_refused() {
     let own = || data(Content::Label(ready(OURS, FSID)));
     let blank = || data(Content::Blank);
     let own_db = || db(Content::Label(label(Role::Metadata, OURS)));
-    insta::assert_snapshot!(refusal(&own(), &[db(Content::Blank)]).message, @"");
-    insta::assert_snapshot!(refusal(&blank(), &[own_db()]).message, @"");
+    insta::assert_snapshot!(refusal(&own(), &[db(Content::Blank)]).message, @"metadata device /dev/rook/device1 is blank, but the OSD on /dev/rook/device0 is ready: it was prepared without this device or with another one; attach the device that it was prepared with");
+    insta::assert_snapshot!(refusal(&blank(), &[own_db()]).message, @"metadata device /dev/rook/device1 belongs to OSD 1e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10, but data device /dev/rook/device0 is blank: its data is lost or on another device; attach the old data device, or delete the PVCs of this OSD");
     let swapped = [db(Content::Label(ready(OURS, FSID)))];
-    insta::assert_snapshot!(refusal(&own(), &swapped).message, @"");
+    insta::assert_snapshot!(refusal(&own(), &swapped).message, @r#"metadata device /dev/rook/device1 is the "main" device of this OSD; attach it in that place"#);
     for content in [
         Content::Label(label(Role::Metadata, OTHER)),
         Content::Other("xfs".into()),

@@ -31,9 +31,19 @@ pub struct OsdEntry {
     pub up: bool,
     #[serde(rename = "in", deserialize_with = "flag")]
     pub is_in: bool,
+    /// The epoch in which it last came up; 0: never.
+    #[serde(default)]
+    pub up_from: u64,
     /// `exists`, `new`, `up`, `destroyed`, ….
     #[serde(default)]
     pub state: Vec<String>,
+}
+
+impl OsdEntry {
+    /// Whether it was ever up, so that data may be on it.
+    pub fn has_run(&self) -> bool {
+        self.up || self.up_from > 0
+    }
 }
 
 impl OsdDump {
@@ -131,6 +141,7 @@ mod tests {
         let osd = dump.by_uuid(&uuid).unwrap();
         assert_eq!((osd.id, osd.up, osd.is_in), (0, true, true));
         assert_eq!(osd.state, ["exists", "up"]);
+        assert!(osd.has_run());
 
         let tree = parse_osd_tree(include_bytes!("../tests/fixtures/osd-tree.json")).unwrap();
         assert_eq!(tree.host_of(0), Some("pvc-a"));
@@ -153,6 +164,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((dump.osds[0].uuid.as_ref(), dump.osds[0].up), (None, false));
+        assert!(!dump.osds[0].has_run());
     }
 
     #[test]

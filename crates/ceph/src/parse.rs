@@ -64,10 +64,7 @@ mod tests {
             error("\n{}").to_string(),
             "reading the output of `ceph x`: missing field `number` at line 2 column 2"
         );
-        assert_eq!(
-            error("\n").to_string(),
-            "reading the output of `ceph x`: it printed nothing"
-        );
+        assert_eq!(error("\n").to_string(), "reading the output of `ceph x`: it printed nothing");
         assert_eq!(
             error("Error").to_string(),
             "reading the output of `ceph x`: no valid JSON at line 1 column 1"
@@ -76,8 +73,7 @@ mod tests {
 
     #[test]
     fn errors_never_quote_a_value() {
-        let error =
-            parse_json::<Sample>("ceph x", br#"{"number": "AQ\"== secret"}"#).unwrap_err();
+        let error = parse_json::<Sample>("ceph x", br#"{"number": "AQ\"== secret"}"#).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
         assert!(error.to_string().contains("expected u32"), "{error}");
     }

@@ -96,6 +96,8 @@ pub enum Reason {
     MonitorsUnreachable,
     /// A command of Ceph failed, or printed what cannot be understood.
     CommandFailed,
+    /// A mounted file cannot be read, or the working directory not written.
+    MountUnusable,
     /// The next try may fare better; also a reason of a later version.
     #[serde(other)]
     Unknown,
@@ -121,6 +123,7 @@ impl Reason {
             | Reason::NotWritable
             | Reason::MonitorsUnreachable
             | Reason::CommandFailed
+            | Reason::MountUnusable
             | Reason::Unknown => false,
         }
     }
@@ -202,8 +205,8 @@ mod tests {
 
     #[test]
     fn keys_are_spelled_as_upstream() {
-        insta::assert_snapshot!(PrepareResult::completed(osd(), "prepared").to_json(), @"");
-        insta::assert_snapshot!(PrepareResult::failed(Reason::NotBlank, "x").to_json(), @"");
+        insta::assert_snapshot!(PrepareResult::completed(osd(), "prepared").to_json(), @r#"{"osds":[{"id":4,"cluster":"ceph","uuid":"1e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10","device-class":"ssd","lv-path":"/dev/rook/device0","metadata-path":"/dev/rook/device1","wal-path":"","location":"root=default host=node-1","lv-mode":"raw","store":"bluestore","encrypted":false,"nodeName":"node-1","pvcName":"set1-data-0"}],"status":"completed","pvc-backed-osd":true,"message":"prepared"}"#);
+        insta::assert_snapshot!(PrepareResult::failed(Reason::NotBlank, "x").to_json(), @r#"{"osds":[],"status":"failed","pvc-backed-osd":true,"message":"x","reason":"NotBlank"}"#);
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub struct BlockDevice {
 impl BlockDevice {
     pub fn open(path: &Path) -> Result<Self, NodeError> {
         let attempt = || format!("opening {}", path.display());
-        let open = |more| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty());
+        let open =
+            |more| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty());
         let (device, exclusive) = match open(OFlags::EXCL) {
             Ok(device) => (device, true),
             Err(Errno::BUSY) => (open(OFlags::empty()).map_err(NodeError::io(attempt()))?, false),
@@ -59,8 +60,10 @@ impl BlockDevice {
 
     /// Whether the kernel refuses writes to it.
     pub fn is_read_only(&self) -> Result<bool, NodeError> {
-        sys::is_read_only(&self.device)
-            .map_err(NodeError::device(format!("reading whether {} is read-only", self.path.display())))
+        sys::is_read_only(&self.device).map_err(NodeError::device(format!(
+            "reading whether {} is read-only",
+            self.path.display()
+        )))
     }
 
     /// Whether this process may open it for writing, by owner and mode of the device node.

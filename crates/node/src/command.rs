@@ -174,11 +174,7 @@ impl Command {
 }
 
 /// Takes what is there and keeps the first `limit` bytes; `false` at its end. A tool must never block on a full pipe.
-pub(crate) fn drain(
-    from: &mut impl Read,
-    into: &mut Vec<u8>,
-    limit: usize,
-) -> io::Result<bool> {
+pub(crate) fn drain(from: &mut impl Read, into: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     loop {
         match from.read(&mut buffer) {
@@ -203,7 +199,7 @@ pub(crate) fn how(status: ExitStatus) -> String {
 }
 
 /// The lines that say what is wrong: no version banner, no usage text, at most four.
-pub(crate) fn useful(said: &[u8]) -> String {
+fn useful(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let lines = text
         .lines()

@@ -4,7 +4,7 @@
 //! its programs. Never through a shell. It dies with the thread that starts it.
 
 use crate::{
-    command::{drain, how, useful},
+    command::{drain, how},
     error::NodeError,
     sys,
 };
@@ -46,7 +46,7 @@ pub struct Output {
     /// `None`: ended by a signal.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
-    /// The useful lines of standard error, at most four.
+    /// The last lines of standard error, at most four.
     pub said: String,
     /// As `exit code 2`.
     pub how: String,
@@ -97,7 +97,7 @@ impl Running {
                 source: None,
             });
         };
-        Ok(Output { code: status.code(), stdout, said: useful(&stderr), how: how(status) })
+        Ok(Output { code: status.code(), stdout, said: last_lines(&stderr), how: how(status) })
     }
 
     fn collect(&mut self) -> io::Result<Option<(ExitStatus, Vec<u8>, Vec<u8>)>> {
@@ -149,7 +149,27 @@ impl Running {
 
 /// `osd dump` of a large cluster has a few MiB.
 const OUTPUT: usize = 64 << 20;
-const ERRORS: usize = 16 << 10;
+const ERRORS: usize = 1 << 20;
+
+/// A daemon of Ceph logs to standard error; what it failed of comes last.
+fn last_lines(stderr: &[u8]) -> String {
+    let text = without_colors(&String::from_utf8_lossy(stderr));
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match &lines[lines.len().saturating_sub(4)..] {
+        [] => "it gave no reason".to_owned(),
+        last => last.join("; ").chars().take(1000).collect(),
+    }
+}
+
+/// Ceph colors its errors, whatever standard error is.
+fn without_colors(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |mut plain, part| {
+        plain.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
+        plain
+    })
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -175,6 +195,13 @@ mod tests {
         let output = shell(script, Some(b"in"), Duration::from_secs(20)).unwrap();
         assert_eq!((output.code, output.stdout.as_slice()), (Some(5), &b"in1\n"[..]));
         assert_eq!((output.said.as_str(), output.how.as_str()), ("no", "exit code 5"));
+    }
+
+    #[test]
+    fn last_lines_are_kept_without_colors() {
+        let said = b"a\n\nb\nc\nd\n\x1b[0;31m ** ERROR: e\x1b[0m\n";
+        assert_eq!(last_lines(said), "b; c; d; ** ERROR: e");
+        assert_eq!(last_lines(b"\n"), "it gave no reason");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Every command and flag. Help texts are imperative, one line each, with the default.
 
 mod hosts;
+mod osd;
 mod sets;
 
 use crate::{data_dir, ironic::HostArgs, output::Format};
@@ -9,6 +10,7 @@ pub use hosts::{
     DeleteAction, DetachArgs, HostCommand, HostNameArgs, HostsArgs, MoveInArgs, MoveOutArgs,
     RebootArgs, Which,
 };
+pub use osd::{OsdCommand, PrepareArgs};
 use quarry_api::names;
 use quarry_operator::Registry;
 use quarry_view::sets::OwnerRef;
@@ -98,6 +100,11 @@ pub enum Command {
     Operator(OperatorArgs),
     /// Run the agent of one node (root)
     Agent(AgentArgs),
+    /// Prepare an OSD (in the pod of a prepare Job)
+    Osd {
+        #[command(subcommand)]
+        command: OsdCommand,
+    },
     /// Print or install the CustomResourceDefinitions
     Crds(CrdsArgs),
     /// Print the admission policies

@@ -18,7 +18,7 @@ pub fn start(cli: &Cli) {
 /// A service logs what it does; a command prints its own messages.
 fn default_filter(command: &Command) -> &'static str {
     match command {
-        Command::Operator(_) | Command::Agent(_) => "info",
+        Command::Operator(_) | Command::Agent(_) | Command::Osd { .. } => "info",
         Command::Up(_) => "warn",
         Command::Volumes(_)
         | Command::Volume { .. }

@@ -20,6 +20,7 @@ mod host;
 mod ironic;
 mod ledger;
 mod log;
+mod osd;
 mod output;
 mod sanitize;
 mod sets;
@@ -39,6 +40,9 @@ fn main() -> ExitCode {
     let registry = Registry::standard();
     let cli = parse_arguments(&registry);
     log::start(&cli);
+    if let Command::Osd { command } = &cli.command {
+        return osd::run(command);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -101,6 +105,7 @@ async fn run(cli: Cli, registry: Registry) -> anyhow::Result<()> {
         Command::Store { command: StoreCommand::Dump { data_dir } } => {
             store::dump(data_dir.as_deref())
         }
+        Command::Osd { .. } => Err(anyhow::anyhow!("`quarry osd` runs without this runtime")),
         Command::Version(args) => output::print(&version::render(args.output)?),
     }
 }
