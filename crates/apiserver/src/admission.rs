@@ -127,7 +127,11 @@ impl Policies {
                     policy.name, policy.binding
                 );
                 if policy.warns {
-                    warnings.push(format!("Validation failed for {about}: {message}"));
+                    let warning = format!("Validation failed for {about}: {message}");
+                    // As kube-apiserver: one text is given once.
+                    if !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
                 }
                 if policy.denies {
                     denials.push((format!("{about} denied request: {message}"), reason));

@@ -22,7 +22,7 @@ fn server() -> kube::Client {
 /// Status code, warnings and body.
 async fn create(client: &kube::Client, object: &Value) -> (u16, Vec<String>, Value) {
     let mut object = object.clone();
-    object["metadata"].as_object_mut().unwrap().remove("namespace");
+    object["metadata"] = json!({"generateName": "c-"});
     let request = http::Request::post("/apis/ceph.rook.io/v1/namespaces/default/cephclusters")
         .header("content-type", "application/json")
         .body(kube::client::Body::from(object.to_string().into_bytes()))
@@ -72,11 +72,12 @@ fn without_nulls(value: &Value) -> Value {
 
 #[tokio::test]
 async fn upstream_manifests_and_examples_are_accepted_unchanged() {
+    let client = server();
     for (file, count) in [("ceph-clusters.yaml", 6), ("ceph-examples.yaml", 6)] {
         let all = fixtures(file);
         assert_eq!(all.len(), count, "{file}");
         for object in all {
-            let (code, warnings, stored) = create(&server(), &object).await;
+            let (code, warnings, stored) = create(&client, &object).await;
             assert_eq!(code, 201, "{object}: {stored}");
             let expected = object["metadata"]["annotations"]["warnings"].as_str().unwrap();
             assert_eq!(warnings.len().to_string(), expected, "{warnings:?}");
@@ -105,6 +106,7 @@ fn problems_of_the_manifests_are_what_is_not_built() {
 
 #[tokio::test]
 async fn invalid_sets_are_refused_with_field_and_remedy() {
+    let client = server();
     let two = |device: &str| json!({"config": {"metadataDevice": device}, "volumeClaimTemplates": templates(&["data", "metadata"])});
     for (fields, words) in [
         (json!({"name": "Set_1"}), "name must be a valid name; use at most 63"),
@@ -137,7 +139,7 @@ async fn invalid_sets_are_refused_with_field_and_remedy() {
         ),
     ] {
         let object = with(&fields);
-        let (code, _, body) = create(&server(), &object).await;
+        let (code, _, body) = create(&client, &object).await;
         assert_eq!(code, 422, "{fields}: {body}");
         let message = body["message"].as_str().unwrap();
         assert!(message.contains(words), "{fields}: {message}");
@@ -150,13 +152,14 @@ async fn invalid_sets_are_refused_with_field_and_remedy() {
 
 #[tokio::test]
 async fn names_are_unique_over_both_keys() {
+    let client = server();
     let set = with(&json!({}))["spec"]["storage"]["storageClassDeviceSets"][0].clone();
     for storage in [
         json!({"storageClassDeviceSets": [set, set]}),
         json!({"storageClassDeviceSet": [set, set]}),
         json!({"storageClassDeviceSets": [set], "storageClassDeviceSet": [set]}),
     ] {
-        let (code, _, body) = create(&server(), &cluster(json!({"storage": storage}))).await;
+        let (code, _, body) = create(&client, &cluster(json!({"storage": storage}))).await;
         assert_eq!(code, 422, "{body}");
         let message = body["message"].as_str().unwrap();
         assert!(message.contains("use a name of its own for each set"), "{message}");
@@ -165,6 +168,7 @@ async fn names_are_unique_over_both_keys() {
 
 #[tokio::test]
 async fn every_warning_is_given_and_the_object_accepted() {
+    let client = server();
     let term = json!({"labelSelector": {"matchLabels": {"a": "b"}}});
     let set = |fields: Value| with(&fields);
     let beside = |spec: Value| {
@@ -209,7 +213,7 @@ async fn every_warning_is_given_and_the_object_accepted() {
     ];
     for (field, object) in &tried {
         let row = warned().into_iter().find(|row| row.field == *field).unwrap();
-        let (code, warnings, body) = create(&server(), object).await;
+        let (code, warnings, body) = create(&client, object).await;
         assert_eq!(code, 201, "{field}: {body}");
         assert_eq!(warnings.len(), 1, "{field}: {warnings:?}");
         let message = row.message.replace('"', "\\\"");
@@ -222,6 +226,7 @@ async fn every_warning_is_given_and_the_object_accepted() {
 
 #[tokio::test]
 async fn values_without_effect_are_not_warned_about() {
+    let client = server();
     let object = with(&json!({
         "placement": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}},
         "preparePlacement": {"podAffinity": null},
@@ -229,14 +234,14 @@ async fn values_without_effect_are_not_warned_about() {
         "encrypted": false,
         "resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": "1000m"}},
     }));
-    let (code, warnings, body) = create(&server(), &object).await;
+    let (code, warnings, body) = create(&client, &object).await;
     assert_eq!((code, warnings), (201, vec![]), "{body}");
     for spec in [
         json!({"storage": null, "network": null}),
         json!({"storage": {"nodes": [], "useAllDevices": false}, "network": {"provider": ""}}),
         json!({"external": {"enable": true}, "storage": {"storageClassDeviceSets": []}}),
     ] {
-        let (code, warnings, body) = create(&server(), &cluster(spec)).await;
+        let (code, warnings, body) = create(&client, &cluster(spec)).await;
         assert_eq!((code, warnings), (201, vec![]), "{body}");
     }
 }

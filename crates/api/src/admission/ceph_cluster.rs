@@ -12,9 +12,11 @@ pub const WARNINGS_NAME: &str = "quarry-ceph-cluster-warnings";
 /// Warns about every row of the table. An object without a spec is left to its schema.
 pub fn warnings() -> Policy {
     let rules = json!([{"apiGroups": ["ceph.rook.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["cephclusters"]}]);
-    let validations: Vec<Value> = warned()
+    let rows = warned();
+    let validations: Vec<Value> = rows
         .iter()
-        .map(|row| json!({"expression": format!("!({})", row.given), "message": row.message}))
+        .flat_map(|row| row.given.iter().map(|given| (given, &row.message)))
+        .map(|(given, message)| json!({"expression": format!("!({given})"), "message": message}))
         .collect();
     let conditions = json!([{"name": "has-a-spec", "expression": "has(object.spec)"}]);
     policy(WARNINGS_NAME, rules, conditions, json!(validations), "Warn")

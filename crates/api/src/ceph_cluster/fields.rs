@@ -10,38 +10,40 @@ use super::{DEVICE_SET_KEYS, device_set::config};
 pub struct Warned {
     /// Path from the root; `set` stands for one of either list of sets.
     pub field: &'static str,
-    /// A CEL expression over `object`: true if the user gave it.
-    pub given: String,
+    /// CEL expressions over `object`: one of them is true if the user gave it. Several shallow ones instead of one:
+    /// an evaluator needs stack for every level.
+    pub given: Vec<String>,
     /// What happens instead, and the remedy.
     pub message: String,
 }
 
-/// True if `expression` holds of any `set`.
-fn any_set(expression: &str) -> String {
+/// For each list of sets: true if `expression` holds of any `set`.
+fn any_set(expression: &str) -> Vec<String> {
     let lists = DEVICE_SET_KEYS.map(|key| {
         format!(
-            "(has(object.spec.storage.{key}) && object.spec.storage.{key}.exists(set, {expression}))"
+            "has(object.spec.storage) && has(object.spec.storage.{key}) && object.spec.storage.{key}.exists(set, {expression})"
         )
     });
-    format!("has(object.spec.storage) && ({})", lists.join(" || "))
+    lists.into()
 }
 
-/// True if a term of affinity or anti-affinity to pods in `place` has no topology key.
-fn no_topology_key(place: &str) -> String {
-    let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
-    let absent = |term: &str| format!("(!has({term}.topologyKey) || {term}.topologyKey == '')");
-    let one = |affinity: &str| {
-        let (term, preference) = (absent("term"), absent("term.podAffinityTerm"));
-        format!(
-            "(has({affinity}.{required}) && {affinity}.{required}.exists(term, {term})) || (has({affinity}.{preferred}) && {affinity}.{preferred}.exists(term, has(term.podAffinityTerm) && {preference}))"
-        )
-    };
-    let both = ["podAffinity", "podAntiAffinity"].map(|name| {
-        let affinity = format!("{place}.{name}");
-        format!("(has({affinity}) && ({}))", one(&affinity))
-    });
-    format!("({})", both.join(" || "))
+/// For each kind of term of affinity and anti-affinity to pods in `place`: true if one has no topology key.
+fn no_topology_key(place: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for affinity in ["podAffinity", "podAntiAffinity"] {
+        let place = format!("{place}.{affinity}");
+        for (kind, absent) in [
+            ("required", "!has(term.topologyKey) || term.topologyKey == ''"),
+            (
+                "preferred",
+                "!has(term.podAffinityTerm) || !has(term.podAffinityTerm.topologyKey) || term.podAffinityTerm.topologyKey == ''",
+            ),
+        ] {
+            let terms = format!("{place}.{kind}DuringSchedulingIgnoredDuringExecution");
+            all.push(format!("has({place}) && has({terms}) && {terms}.exists(term, {absent})"));
+        }
+    }
+    all
 }
 
 fn given(map: &str, key: &str) -> String {
@@ -51,21 +53,25 @@ fn given(map: &str, key: &str) -> String {
 /// Each of these is warned about when it is written.
 pub fn warned() -> Vec<Warned> {
     let row = |field, given, message: &str| Warned { field, given, message: message.to_owned() };
-    let set_terms = ["set.placement", "set.preparePlacement"]
-        .map(|place| format!("(has({place}) && {})", no_topology_key(place)));
-    let cluster_terms = format!(
-        "has(object.spec.placement) && object.spec.placement.exists(key, {})",
-        no_topology_key("object.spec.placement[key]")
-    );
+    let mut terms: Vec<String> = ["set.placement", "set.preparePlacement"]
+        .iter()
+        .flat_map(|place| no_topology_key(place).into_iter().map(move |one| (place, one)))
+        .flat_map(|(place, one)| any_set(&format!("has({place}) && {one}")))
+        .collect();
+    terms.extend(no_topology_key("object.spec.placement[key]").into_iter().map(|one| {
+        format!("has(object.spec.placement) && object.spec.placement.exists(key, {one})")
+    }));
     let known = config::KNOWN.map(|key| format!("'{key}'")).join(", ");
     let per_device = config::OSDS_PER_DEVICE;
     let encrypted = config::ENCRYPTED_DEVICE;
     let below = "has(set.resources) && has(set.resources.limits) && has(set.resources.requests) && set.resources.limits.exists(key, key in set.resources.requests && quantity(string(set.resources.limits[key])).compareTo(quantity(string(set.resources.requests[key]))) < 0)";
     let storage = "object.spec.storage";
+    let network = "has(object.spec.network) && object.spec.network != null";
+    let external = "has(object.spec.external) && has(object.spec.external.enable) && object.spec.external.enable";
     vec![
         row(
             "set.placement: a term without topologyKey",
-            format!("({}) || ({cluster_terms})", any_set(&set_terms.join(" || "))),
+            terms,
             "a term of podAffinity or podAntiAffinity has no topologyKey, and kubernetes.io/hostname is used; set topologyKey",
         ),
         row(
@@ -86,9 +92,7 @@ pub fn warned() -> Vec<Warned> {
         ),
         row(
             "set.config: a key that is not known",
-            any_set(&format!(
-                "has(set.config) && set.config.exists(key, !(key in [{known}]))"
-            )),
+            any_set(&format!("has(set.config) && set.config.exists(key, !(key in [{known}]))")),
             &format!(
                 "config of a set has a key that is kept and not used; known are {}",
                 config::KNOWN.join(", ")
@@ -108,22 +112,31 @@ pub fn warned() -> Vec<Warned> {
         ),
         row(
             "spec.storage: devices of hosts",
-            format!(
-                "has({storage}) && ((has({storage}.useAllDevices) && {storage}.useAllDevices) || (has({storage}.nodes) && {storage}.nodes != null && {storage}.nodes.size() > 0))"
-            ),
+            vec![
+                format!(
+                    "has({storage}) && has({storage}.useAllDevices) && {storage}.useAllDevices"
+                ),
+                format!(
+                    "has({storage}) && has({storage}.nodes) && {storage}.nodes != null && {storage}.nodes.size() > 0"
+                ),
+            ],
             "spec.storage.useAllDevices and nodes are not used; publish the devices with a LocalVolumeSet, and request them in storageClassDeviceSets",
         ),
         row(
             "spec.network: host",
-            "has(object.spec.network) && object.spec.network != null && ((has(object.spec.network.provider) && object.spec.network.provider == 'host') || (has(object.spec.network.hostNetwork) && object.spec.network.hostNetwork == true))".to_owned(),
+            vec![
+                format!(
+                    "{network} && has(object.spec.network.provider) && object.spec.network.provider == 'host'"
+                ),
+                format!(
+                    "{network} && has(object.spec.network.hostNetwork) && object.spec.network.hostNetwork == true"
+                ),
+            ],
             "spec.network is not used; OSDs are in the network of pods, which clients and mons must reach",
         ),
         row(
             "spec.external beside device sets",
-            format!(
-                "has(object.spec.external) && has(object.spec.external.enable) && object.spec.external.enable && {}",
-                any_set("true")
-            ),
+            any_set("true").into_iter().map(|sets| format!("{external} && {sets}")).collect(),
             "device sets are not used, because spec.external.enable is true; remove one of them",
         ),
     ]

@@ -291,7 +291,7 @@ fn a_name_that_sets_share_is_a_problem_of_each() {
 }
 
 #[test]
-fn resources_of_the_cluster_are_a_problem_of_the_sets_that_use_them() {
+fn resources_of_the_cluster_are_a_problem_of_their_sets() {
     let spec: CephClusterSpec = serde_json::from_value(json!({
         "resources": {"osd": {"requests": {"memory": "4Gi"}, "limits": {"memory": "2Gi"}}},
         "storage": {"storageClassDeviceSets": [
@@ -310,7 +310,7 @@ fn resources_of_the_cluster_are_a_problem_of_the_sets_that_use_them() {
 }
 
 #[test]
-fn settings_come_from_the_annotation_of_the_data_template_first() {
+fn settings_come_from_the_data_template_first() {
     let mut data = template("data");
     data["metadata"]["annotations"] = json!({"crushDeviceClass": "hybrid"});
     let set = set(with(json!({

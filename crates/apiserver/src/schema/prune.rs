@@ -39,6 +39,16 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknow
                     }
                     walk(property, inner, &at, unknown);
                 } else if let Additional::Schema(additional) = &schema.additional {
+                    // So does one in a map, unless its default replaces it.
+                    let typed = additional.kind != Type::Any || additional.int_or_string;
+                    if inner.is_null()
+                        && !additional.nullable
+                        && typed
+                        && additional.default.is_none()
+                    {
+                        removed.push(key.clone());
+                        continue;
+                    }
                     walk(additional, inner, &at, unknown);
                 } else if !schema.preserve_unknown && !matches!(schema.additional, Additional::Any)
                 {
