@@ -5,7 +5,7 @@
 
 use super::directory;
 use crate::{
-    lab::{LoopDisk, NODE, apply, try_run, until},
+    lab::{LoopDisk, NODE, apply, run, try_run, until},
     volume_sets::{pvs_of, set},
 };
 use serde_json::{Value, json};
@@ -17,8 +17,9 @@ pub const DISK_GROUP: u32 = 6;
 /// An OSD takes 290 MiB of its device at once, and does not start on 256 MiB.
 pub const OSD_MEBIBYTES: u64 = 1024;
 
-/// Loop disks of one size. Waits until udev has given them to the group of disks: a pod that is not
-/// root opens its device as a member of that group.
+/// Loop disks of one size that belong to the group of disks: a pod that is not root opens its device
+/// as a member of that group. udev sets it when a device is added; a loop device that is older than
+/// the daemon of the lab has only changed since.
 pub fn loop_disks(name: &str, count: usize, mebibytes: u64) -> Vec<LoopDisk> {
     let files = directory().join("disks");
     std::fs::create_dir_all(&files).expect("the lab's directory can be written");
@@ -26,6 +27,7 @@ pub fn loop_disks(name: &str, count: usize, mebibytes: u64) -> Vec<LoopDisk> {
         .map(|index| LoopDisk::attach_file(files.join(format!("{name}-{index}")), mebibytes << 20))
         .collect();
     for disk in &disks {
+        run("udevadm", &["trigger", "--action=add", "--name-match", &disk.device]);
         until(&format!("{} belongs to the group of disks", disk.device), LIMIT, || {
             let node = std::fs::metadata(&disk.device).map_err(|error| error.to_string())?;
             let (group, mode) = (node.gid(), node.mode() & 0o777);

@@ -3,31 +3,35 @@
 use quarry_tests::{
     ceph::disks::local_class,
     kwok::{Kwok, end_pod},
-    lab::{apply, get, kubectl, try_run, until},
+    lab::{apply, get, try_run, until},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-const NAMESPACE: &str = "simulated";
+const NAME: &str = "simulated";
+const LABEL: &str = "quarry.dev/lab-test=simulated";
 
+/// On drop: no Jobs, PVCs and PersistentVolumes of the test.
 struct Tidy;
 
 impl Drop for Tidy {
     fn drop(&mut self) {
-        try_run("kubectl", &["delete", "namespace", NAMESPACE, "--timeout=60s"], None);
-        let label = "quarry.dev/lab-class=simulated";
-        try_run("kubectl", &["delete", "pv", "-l", label, "--timeout=30s"], None);
-        try_run("kubectl", &["delete", "storageclass", "simulated"], None);
+        let volumes = format!("quarry.dev/lab-class={NAME}");
+        for (kinds, label) in [("jobs,pvc", LABEL), ("pv", volumes.as_str())] {
+            try_run("kubectl", &["delete", kinds, "-l", label, "--wait=false"], None);
+        }
+        try_run("kubectl", &["delete", "storageclass", NAME], None);
     }
 }
 
 fn job(name: &str, zone: &str) -> Value {
-    let metadata = json!({"name": name, "namespace": NAMESPACE});
+    let (label, value) = LABEL.split_once('=').unwrap();
+    let metadata = json!({"name": name, "labels": {label: value}});
     let pvc = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
         "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "simulated", "volumeMode": "Block",
+            "accessModes": ["ReadWriteOnce"], "storageClassName": NAME, "volumeMode": "Block",
             "resources": {"requests": {"storage": "100Mi"}},
         },
     });
@@ -46,7 +50,7 @@ fn job(name: &str, zone: &str) -> Value {
 }
 
 fn pod_of(job: &str) -> Option<Value> {
-    let pods = get(&["-n", NAMESPACE, "pods", "-l", &format!("job-name={job}")])?;
+    let pods = get(&["pods", "-l", &format!("job-name={job}")])?;
     pods["items"].as_array()?.first().cloned()
 }
 
@@ -59,23 +63,24 @@ fn running(job: &str) -> Value {
 
 #[test]
 fn jobs_on_simulated_nodes_end_or_hang() {
+    let begun = Instant::now();
     let kwok = Kwok::start(&[("sim-a1", "a"), ("sim-a2", "a"), ("sim-b1", "b")]);
+    eprintln!("figure: three simulated nodes: {:.1} s", begun.elapsed().as_secs_f32());
     let _tidy = Tidy;
-    kubectl(&["create", "namespace", NAMESPACE]);
-    local_class("simulated");
-    kwok.block_pvs("simulated", 1, 200);
+    local_class(NAME);
+    kwok.block_pvs(NAME, 1, 200);
     apply(&job("ends", "b").to_string());
     apply(&job("hangs", "a").to_string());
     let (ends, hangs) = (running("ends"), running("hangs"));
     assert_eq!(ends["spec"]["nodeName"], "sim-b1", "{ends}");
     assert!(hangs["spec"]["nodeName"].as_str().unwrap().starts_with("sim-a"), "{hangs}");
-    let pvc = get(&["-n", NAMESPACE, "pvc", "ends"]).unwrap();
+    let pvc = get(&["pvc", "ends"]).unwrap();
     assert_eq!(pvc["spec"]["volumeName"], "simulated-sim-b1-0", "{pvc}");
 
     let result = r#"{"id":7}"#;
-    end_pod(NAMESPACE, ends["metadata"]["name"].as_str().unwrap(), result);
+    end_pod("default", ends["metadata"]["name"].as_str().unwrap(), result);
     until("the Job is complete", LIMIT, || {
-        let job = get(&["-n", NAMESPACE, "job", "ends"]).unwrap_or_default();
+        let job = get(&["job", "ends"]).unwrap_or_default();
         if job["status"]["succeeded"] == 1 { Ok(()) } else { Err(job["status"].to_string()) }
     });
     let ended = pod_of("ends").unwrap();
