@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::OnceLock,
     time::{Duration, Instant},
@@ -18,6 +18,13 @@ pub const NAMESPACE: &str = "quarry-system";
 /// Root of the repository; used only by the cluster tier of `make test`.
 pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+/// The path of a program that a stage of `scripts/setup` has built.
+pub fn program(stage: &str, name: &str) -> String {
+    let setup = repository().join("scripts/setup");
+    let directory = run(setup.to_str().expect("the path is text"), &[stage]);
+    Path::new(directory.trim()).join(name).display().to_string()
 }
 
 /// Standard output of a command that must succeed.
@@ -280,6 +287,10 @@ pub struct LoopDisk {
 impl LoopDisk {
     pub fn attach(name: &str, bytes: u64) -> Self {
         let file = std::env::temp_dir().join(format!("quarry-lab-{name}-{}", std::process::id()));
+        LoopDisk::attach_file(file, bytes)
+    }
+
+    pub fn attach_file(file: PathBuf, bytes: u64) -> Self {
         std::fs::File::create(&file)
             .and_then(|created| created.set_len(bytes))
             .expect("a sparse file can be created");

@@ -13,13 +13,16 @@
     reason = "a fixture that fails also fails its test"
 )]
 
+pub mod ceph;
 pub mod device_claim;
 pub mod disk;
 pub mod fuse;
 pub mod guest;
 pub mod hooked_node;
+pub mod kwok;
 pub mod lab;
 pub mod nodes;
 pub mod parity;
 pub mod process;
 pub mod services;
+pub mod volume_sets;

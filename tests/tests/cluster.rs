@@ -12,6 +12,8 @@
 
 #[path = "cluster/admission.rs"]
 mod admission;
+#[path = "cluster/ceph.rs"]
+mod ceph;
 #[path = "cluster/confinement.rs"]
 mod confinement;
 #[path = "cluster/device_claims.rs"]
@@ -20,6 +22,8 @@ mod device_claims;
 mod discovery;
 #[path = "cluster/host_limits.rs"]
 mod host_limits;
+#[path = "cluster/simulated_nodes.rs"]
+mod simulated_nodes;
 #[path = "cluster/three_nodes/mod.rs"]
 mod three_nodes;
 #[path = "cluster/uninstall.rs"]

@@ -1,7 +1,7 @@
 //! Hosts move to another cluster: the real `clusterctl move` between two real API servers, the real Ironic behind both.
 
 use quarry_tests::{
-    lab::{repository, run, try_run},
+    lab::{program, repository, run, try_run},
     services::{LIMIT, Lab, Request, System},
 };
 use serde_json::Value;
@@ -47,13 +47,13 @@ impl ApiServer {
 
     fn kubectl(&self, arguments: &[&str]) -> String {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig().display());
-        run(&tool("kube", "kubectl"), &[&[kubeconfig.as_str()], arguments].concat())
+        run(&program("kube", "kubectl"), &[&[kubeconfig.as_str()], arguments].concat())
     }
 
     fn apply(&self, yaml: &str) {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig().display());
         let arguments = [kubeconfig.as_str(), "apply", "-f", "-"];
-        let output = try_run(&tool("kube", "kubectl"), &arguments, Some(yaml));
+        let output = try_run(&program("kube", "kubectl"), &arguments, Some(yaml));
         assert!(output.status.success(), "{output:?}");
     }
 
@@ -129,13 +129,6 @@ fn host_yaml(namespace: &str, name: &str, system: &System, external: bool) -> St
     )
 }
 
-/// The path of a program that set-up has built.
-fn tool(stage: &str, name: &str) -> String {
-    let setup = repository().join("scripts/setup");
-    let directory = run(setup.to_str().expect("the path is text"), &[stage]);
-    Path::new(directory.trim()).join(name).display().to_string()
-}
-
 fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     quarry_tests::lab::until(what, LIMIT, &mut probe)
 }
@@ -194,7 +187,7 @@ fn clusterctl_moves_hosts_without_loss() {
     };
     let changes_before = changes().len();
     let to = format!("--to-kubeconfig={}", target.kubeconfig().display());
-    run(&tool("clusterctl", "clusterctl"), &["move", "-n", NAMESPACE, &moved, &to]);
+    run(&program("clusterctl", "clusterctl"), &["move", "-n", NAMESPACE, &moved, &to]);
     for name in names {
         assert!(source.get("baremetalhost", name).is_none(), "{name} is gone from the source");
         let arrived = target.host(name);
