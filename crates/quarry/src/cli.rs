@@ -307,6 +307,9 @@ pub struct OperatorArgs {
     /// Identity of this operator in leader election [default: the pod's name, else the host name]
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
+    /// Run the OSDs of device sets (CephClusters); needs the component deploy/ceph
+    #[arg(long)]
+    pub device_sets: bool,
     #[command(flatten)]
     pub hosts: HostArgs,
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::Api;
 use quarry_core::agent_daemon_set::DaemonSetSettings;
 use quarry_node::AgentOptions;
-use quarry_operator::{OperatorOptions, Registry, group};
+use quarry_operator::{OperatorOptions, Registry, bare_metal_host::HostOptions, group};
 use tokio::net::TcpListener;
 
 /// The Deployment of `deploy/operator.yaml`: agents are removed together with it.
@@ -37,7 +37,7 @@ pub async fn operator(
     let hosts = args.hosts.options()?;
     let options = OperatorOptions {
         namespace: args.namespace.clone(),
-        registry: ironic::select(registry.select(&args.controllers), hosts.as_ref()),
+        registry: select(registry.select(&args.controllers), args.device_sets, hosts.as_ref()),
         election_identity: (!args.no_leader_election).then_some(identity),
         agent_daemon_set,
         job_retention: JOB_RETENTION,
@@ -53,6 +53,18 @@ pub async fn operator(
     quarry_operator::run(cluster.client, options, Some(listener), stop).await?;
     tracing::info!("stopped operator");
     Ok(())
+}
+
+/// What needs more than the operator's own rights is off unless it is asked for.
+fn select(registry: Registry, device_sets: bool, hosts: Option<&HostOptions>) -> Registry {
+    let registry = ironic::select(registry, hosts);
+    if device_sets {
+        return registry;
+    }
+    if registry.has(group::DEVICE_SETS) {
+        tracing::info!("skipped the controller of device sets: --device-sets is not set");
+    }
+    registry.without(group::DEVICE_SETS)
 }
 
 pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()> {

@@ -270,6 +270,14 @@ fn needed_writes(group: &str) -> Vec<(&'static str, &'static [&'static str])> {
             ("hardwaredata", &["create", "patch", "delete"]),
             ("secrets", &["patch"]),
         ],
+        group::DEVICE_SETS => vec![
+            ("cephclusters/status", &["patch"]),
+            ("cephclusters/finalizers", &["update"]),
+            ("persistentvolumeclaims", &["create"]),
+            ("jobs", &["create", "delete"]),
+            ("deployments", &["create"]),
+            ("configmaps", &["create", "patch"]),
+        ],
         other => panic!("state what the controllers of group {other} write"),
     }
 }
@@ -303,10 +311,15 @@ fn each_group_of_controllers_has_its_own_role() {
             let has = |object: &Value| {
                 object["metadata"]["name"] == role.as_str() && object["kind"] == kind
             };
-            // Secrets of all namespaces are read only where hosts are driven: by a component.
-            let optional = group == group::HOSTS && kind == "ClusterRoleBinding";
-            assert_eq!(rbac().iter().any(has), !optional, "{kind} {role}");
-            assert_eq!(documents("hosts/binding.yaml").iter().any(has), optional);
+            // Secrets are read only where hosts are driven, or OSDs run: by a component.
+            let component = match group {
+                group::HOSTS => Some("hosts/binding.yaml"),
+                group::DEVICE_SETS => Some("ceph/binding.yaml"),
+                _ => None,
+            };
+            let component = component.filter(|_| kind == "ClusterRoleBinding");
+            assert_eq!(rbac().iter().any(has), component.is_none(), "{kind} {role}");
+            assert!(component.is_none_or(|file| documents(file).iter().any(has)), "{role}");
         }
         for watched in registry.clone().select(&[group]).watched_kinds() {
             let (api_group, resource) = watched.resource();
@@ -376,7 +389,8 @@ fn hosts_have_the_rights_that_they_need_and_no_more() {
     }
 }
 
-/// Rights that no controller needs yet: device sets will need Jobs and Deployments. Only hosts need Secrets.
+/// Rights that a group needs are in no role of another: only device sets need Jobs and Deployments, and only they and hosts
+/// need Secrets.
 #[test]
 fn no_role_has_rights_of_groups_that_are_absent() {
     for object in rbac() {
@@ -386,10 +400,14 @@ fn no_role_has_rights_of_groups_that_are_absent() {
                 let own = object["metadata"]["name"] == agents.as_str()
                     && rule["resourceNames"].is_array()
                     && texts(&rule["verbs"]) == ["get"];
-                assert!(!["jobs", "pods/exec"].contains(&resource.as_str()), "{resource}");
-                let hosts = format!("quarry-operator-{}", group::HOSTS);
-                assert!(resource != "secrets" || object["metadata"]["name"] == hosts.as_str());
-                assert!(resource != "deployments" || own, "{resource}");
+                assert_ne!(resource, "pods/exec");
+                let is = |group: &str| {
+                    object["metadata"]["name"] == format!("quarry-operator-{group}").as_str()
+                };
+                let (hosts, sets) = (is(group::HOSTS), is(group::DEVICE_SETS));
+                assert!(resource != "jobs" || sets, "{resource}");
+                assert!(resource != "secrets" || hosts || sets, "{resource}");
+                assert!(resource != "deployments" || own || sets, "{resource}");
             }
         }
     }

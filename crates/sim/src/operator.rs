@@ -75,7 +75,10 @@ impl Operator {
         lag: Duration,
     ) -> Self {
         // The simulator starts its agents itself.
-        let registry = Registry::standard().without(group::AGENT_DAEMON_SET).without(group::HOSTS).without(group::DEVICE_SETS);
+        let registry = Registry::standard()
+            .without(group::AGENT_DAEMON_SET)
+            .without(group::HOSTS)
+            .without(group::DEVICE_SETS);
         Self::with(id, service, shared, clock, lag, Arc::default(), registry, None)
     }
 

@@ -16,7 +16,11 @@ pub enum Violation {
     /// A PVC is made in the place of one that exists, or is in use.
     ClaimExists(String),
     /// A device would be used by two pods that are not of one OSD.
-    SharedClaim { claim: String, first: String, second: String },
+    SharedClaim {
+        claim: String,
+        first: String,
+        second: String,
+    },
     /// A device would be prepared while its OSD exists.
     PreparedTwice(String),
     /// A Job is deleted that is not one of ours, or still runs.
@@ -36,8 +40,12 @@ impl fmt::Display for Violation {
             Violation::SharedClaim { claim, first, second } => {
                 write!(f, "PVC {claim} would be used by {first} and by {second}")
             }
-            Violation::PreparedTwice(claim) => write!(f, "PVC {claim} belongs to an OSD and would be prepared"),
-            Violation::RunningJob(name) => write!(f, "Job {name} may still run and would be deleted"),
+            Violation::PreparedTwice(claim) => {
+                write!(f, "PVC {claim} belongs to an OSD and would be prepared")
+            }
+            Violation::RunningJob(name) => {
+                write!(f, "Job {name} may still run and would be deleted")
+            }
             Violation::DeploymentExists(name) => write!(f, "Deployment {name} exists already"),
             Violation::OtherNamespace(name) => write!(f, "{name} is in another namespace"),
             Violation::Privileged(name) => write!(f, "{name} would run with privileges"),
@@ -96,14 +104,23 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
                 }
             }
             Step::DeleteJob { name, uid } => {
-                let job = observed.jobs.iter().find(|one| one.name_any() == *name && one.uid().as_ref() == Some(uid));
+                let job = observed
+                    .jobs
+                    .iter()
+                    .find(|one| one.name_any() == *name && one.uid().as_ref() == Some(uid));
                 let ended = job.is_some_and(|job| {
-                    let ours = job.labels().get(ceph::APP_LABEL).is_some_and(|app| app == ceph::PREPARE_APP);
+                    let ours = job
+                        .labels()
+                        .get(ceph::APP_LABEL)
+                        .is_some_and(|app| app == ceph::PREPARE_APP);
                     let status = job.status.as_ref();
                     let active = status.and_then(|status| status.active).unwrap_or_default();
                     let conditions = status.and_then(|status| status.conditions.as_ref());
                     let done = conditions.is_some_and(|all| {
-                        all.iter().any(|one| one.status == "True" && (one.type_ == "Complete" || one.type_ == "Failed"))
+                        all.iter().any(|one| {
+                            one.status == "True"
+                                && (one.type_ == "Complete" || one.type_ == "Failed")
+                        })
                     });
                     ours && active == 0 && done
                 });
@@ -122,7 +139,10 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
                 let own: BTreeSet<String> = observed
                     .jobs
                     .iter()
-                    .filter(|job| job.labels().get(ceph::PVC_LABEL) == deployment.labels().get(ceph::PVC_LABEL))
+                    .filter(|job| {
+                        job.labels().get(ceph::PVC_LABEL)
+                            == deployment.labels().get(ceph::PVC_LABEL)
+                    })
                     .map(|job| format!("Job {}", job.name_any()))
                     .collect();
                 for claim in claims_of(pod) {

@@ -144,9 +144,10 @@ pub fn of_set<'a>(observed: &'a Observed, set: &DeviceSet) -> BTreeMap<u32, Clai
 
 /// Of Deployments that say so; upstream's do not.
 fn deployed_indices(observed: &Observed, set: &str) -> BTreeSet<u32> {
-    let ours = observed.deployments.iter().filter(|one| {
-        one.labels().get(ceph::DEVICE_SET_LABEL).is_some_and(|name| name == set)
-    });
+    let ours = observed
+        .deployments
+        .iter()
+        .filter(|one| one.labels().get(ceph::DEVICE_SET_LABEL).is_some_and(|name| name == set));
     ours.filter_map(|one| one.labels().get(ceph::SET_INDEX_LABEL)?.parse().ok()).collect()
 }
 
@@ -160,12 +161,12 @@ pub fn new_indices(existing: &BTreeMap<u32, Claims<'_>>, wanted: usize) -> Vec<u
 /// The default class: the newest of several, as the API server chooses.
 pub fn default_class(observed: &Observed) -> Option<&str> {
     const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
-    let marked = observed.classes.iter().filter(|class| {
-        class.annotations().get(DEFAULT).is_some_and(|value| value == "true")
-    });
-    let newest = marked.max_by_key(|class| {
-        class.metadata.creation_timestamp.as_ref().map(|time| time.0)
-    });
+    let marked = observed
+        .classes
+        .iter()
+        .filter(|class| class.annotations().get(DEFAULT).is_some_and(|value| value == "true"));
+    let newest =
+        marked.max_by_key(|class| class.metadata.creation_timestamp.as_ref().map(|time| time.0));
     newest.and_then(|class| class.metadata.name.as_deref())
 }
 

@@ -81,7 +81,10 @@ pub enum Step {
     /// `ceph.conf` of the OSDs; replaced where it differs.
     ApplyConfig(Box<ConfigMap>),
     CreateJob(Box<Job>),
-    DeleteJob { name: String, uid: String },
+    DeleteJob {
+        name: String,
+        uid: String,
+    },
     /// The result of a prepare Job, which outlives its pod.
     RecordResult(Box<ConfigMap>),
     CreateDeployment(Box<Deployment>),

@@ -148,7 +148,10 @@ pub fn of_set<'a>(
 ) -> Vec<Osd<'a>> {
     let Ok(roles) = set.roles() else { return Vec::new() };
     let found = claims::of_set(observed, set);
-    found.into_iter().map(|(index, claims)| of(observed, provider, set, &roles, index, claims)).collect()
+    found
+        .into_iter()
+        .map(|(index, claims)| of(observed, provider, set, &roles, index, claims))
+        .collect()
 }
 
 /// An OSD that does not exist yet.
@@ -177,7 +180,8 @@ fn of<'a>(
     let mut osd = Osd { claims, ..new(set, roles, index) };
     let claim = osd.data_claim();
     let named = |labels: &std::collections::BTreeMap<String, String>| {
-        let by_claim = labels.get(ceph::PVC_LABEL).is_some_and(|one| !claim.is_empty() && one == claim);
+        let by_claim =
+            labels.get(ceph::PVC_LABEL).is_some_and(|one| !claim.is_empty() && one == claim);
         let by_index = labels.get(ceph::DEVICE_SET_LABEL) == Some(&set.name)
             && labels.get(ceph::SET_INDEX_LABEL).is_some_and(|one| *one == index.to_string());
         by_claim || by_index
@@ -191,7 +195,8 @@ fn of<'a>(
 
 /// Of the Job's newest pod that has ended, else what was recorded of an earlier one.
 fn read_result(osd: &mut Osd<'_>, observed: &Observed, provider: &dyn Provider) {
-    let recorded = observed.results.iter().find(|one| one.name_any() == pods::result_name(osd.data_claim()));
+    let recorded =
+        observed.results.iter().find(|one| one.name_any() == pods::result_name(osd.data_claim()));
     let recorded = recorded.and_then(|one| one.data.as_ref()?.get("status").cloned());
     let text = osd.job.and_then(|job| {
         let ended = observed.pods.iter().filter(|pod| is_of_job(pod, job)).filter_map(|pod| {
@@ -208,10 +213,12 @@ fn read_result(osd: &mut Osd<'_>, observed: &Observed, provider: &dyn Provider) 
     }
     // A success that was recorded stays one.
     let known = recorded.as_deref().map(|text| provider.parse_result(text));
-    let known = known.filter(|known| known.as_ref().is_ok_and(|one| one.uuid.as_str() == osd.data_uid()));
-    osd.result = text.as_deref().map(|text| provider.parse_result(text)).filter(|found| {
-        found.is_ok() || known.is_none()
-    });
+    let known =
+        known.filter(|known| known.as_ref().is_ok_and(|one| one.uuid.as_str() == osd.data_uid()));
+    osd.result = text
+        .as_deref()
+        .map(|text| provider.parse_result(text))
+        .filter(|found| found.is_ok() || known.is_none());
     osd.result = osd.result.take().or(known);
 }
 
@@ -228,7 +235,9 @@ fn termination(pod: &Pod) -> Option<String> {
 fn state(osd: &Osd<'_>, observed: &Observed) -> OsdState {
     let missing: Vec<String> = (0..osd.roles.len())
         .filter(|at| !osd.claims.0.contains_key(at))
-        .map(|at| format!("{} ({})", claims::template_part(osd.set, at, osd.roles[at]), osd.roles[at]))
+        .map(|at| {
+            format!("{} ({})", claims::template_part(osd.set, at, osd.roles[at]), osd.roles[at])
+        })
         .collect();
     let begun = osd.job.is_some() || osd.deployment.is_some() || osd.result.is_some();
     if !missing.is_empty() {
@@ -246,11 +255,13 @@ fn state(osd: &Osd<'_>, observed: &Observed) -> OsdState {
         return deployed(osd, deployment);
     }
     match &osd.result {
-        Some(Ok(prepared)) if prepared.uuid.as_str() != osd.data_uid() => OsdState::ClaimLost(format!(
-            "osd.{} was prepared on another PVC of this name; delete ConfigMap {} to prepare this one",
-            prepared.id,
-            pods::result_name(osd.data_claim())
-        )),
+        Some(Ok(prepared)) if prepared.uuid.as_str() != osd.data_uid() => {
+            OsdState::ClaimLost(format!(
+                "osd.{} was prepared on another PVC of this name; delete ConfigMap {} to prepare this one",
+                prepared.id,
+                pods::result_name(osd.data_claim())
+            ))
+        }
         Some(Ok(prepared)) => taken(osd, observed, prepared).unwrap_or(OsdState::Prepared),
         found => not_prepared(osd, observed, found.as_ref().and_then(|one| one.as_ref().err())),
     }
@@ -271,7 +282,8 @@ fn not_prepared(osd: &Osd<'_>, observed: &Observed, failed: Option<&Failed>) -> 
     let Some(job) = osd.job else { return OsdState::Unprepared };
     let has = |kind: &str| {
         let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == kind && one.status == "True"))
+        conditions
+            .is_some_and(|all| all.iter().any(|one| one.type_ == kind && one.status == "True"))
     };
     if let Some(failed) = failed.filter(|failed| failed.is_refusal) {
         return OsdState::Refused(format!("{}: {}", failed.reason, failed.message));
@@ -284,7 +296,9 @@ fn not_prepared(osd: &Osd<'_>, observed: &Observed, failed: Option<&Failed>) -> 
         None => default.to_owned(),
     };
     if has("Failed") || has("FailureTarget") {
-        return OsdState::PrepareFailed(text("the prepare Job has failed without a result; see the log of its pods"));
+        return OsdState::PrepareFailed(text(
+            "the prepare Job has failed without a result; see the log of its pods",
+        ));
     }
     if let Some(waiting) = unscheduled(job, observed) {
         return OsdState::Unscheduled(waiting);
@@ -300,14 +314,16 @@ fn unscheduled(job: &Job, observed: &Observed) -> Option<String> {
     let mut pods = observed.pods.iter().filter(|pod| is_of_job(pod, job));
     pods.find_map(|pod| {
         let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-        let found = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
+        let found =
+            conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
         Some(found.message.clone().unwrap_or_else(|| "no node was found".to_owned()))
     })
 }
 
 fn deployed(osd: &Osd<'_>, deployment: &Deployment) -> OsdState {
     // Only the claims of its own pods count: a label may be of another time.
-    let used = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.volumes.as_ref());
+    let used =
+        deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.volumes.as_ref());
     let used: Vec<&str> = used
         .into_iter()
         .flatten()
@@ -327,8 +343,9 @@ fn deployed(osd: &Osd<'_>, deployment: &Deployment) -> OsdState {
     match condition {
         Some(found) if found.status == "True" => OsdState::Running,
         // It has been available before, or has had the time for it.
-        Some(found) if status.and_then(|status| status.observed_generation).is_some()
-            && has_run(deployment) =>
+        Some(found)
+            if status.and_then(|status| status.observed_generation).is_some()
+                && has_run(deployment) =>
         {
             OsdState::NotReady(found.message.unwrap_or_else(|| "its pod is not ready".to_owned()))
         }
@@ -352,7 +369,8 @@ pub fn node_of<'a>(osd: &Osd<'_>, observed: &'a Observed) -> Option<&'a Node> {
     let name = osd.data()?.spec.as_ref()?.volume_name.as_deref()?;
     let volume = observed.volumes.iter().find(|one| one.name_any() == name)?;
     let required = volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
-    let mut fitting = observed.nodes.iter().filter(|node| crate::node_selector::selects(Some(required), node));
+    let mut fitting =
+        observed.nodes.iter().filter(|node| crate::node_selector::selects(Some(required), node));
     match (fitting.next(), fitting.next()) {
         (Some(node), None) => Some(node.as_ref()),
         _ => None,

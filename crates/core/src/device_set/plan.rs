@@ -28,13 +28,16 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
 
 pub fn plan_with(observed: &Observed, provider: &dyn Provider, now: Timestamp) -> Plan {
     let cluster = &observed.cluster;
-    if cluster.metadata.deletion_timestamp.is_some() || cluster.spec.device_sets().next().is_none() {
+    if cluster.metadata.deletion_timestamp.is_some() || cluster.spec.device_sets().next().is_none()
+    {
         return finish(observed, Vec::new(), Report::none(), None, now);
     }
     if let Some(rook) = &observed.rook {
         let report = Report::blocked(
             "ServedByRook",
-            format!("Deployment {rook} serves this cluster, and nothing is done here; scale it to 0 to have Quarry serve it"),
+            format!(
+                "Deployment {rook} serves this cluster, and nothing is done here; scale it to 0 to have Quarry serve it"
+            ),
         );
         return finish(observed, Vec::new(), report, Some(AT_REST), now);
     }
@@ -173,7 +176,9 @@ impl Work<'_> {
             | OsdState::ClaimLost(_)
             | OsdState::Conflict(_) => {}
         }
-        if matches!(osd.state, OsdState::PrepareFailed(_) | OsdState::Refused(_)) && self.is_due(osd) {
+        if matches!(osd.state, OsdState::PrepareFailed(_) | OsdState::Refused(_))
+            && self.is_due(osd)
+        {
             self.delete_job(osd);
         }
         if let Some(text) = &osd.unrecorded {
@@ -185,7 +190,11 @@ impl Work<'_> {
     /// A Job that has ended without success is made again, because its cause may be gone.
     fn is_due(&self, osd: &Osd<'_>) -> bool {
         let Some(status) = osd.job.and_then(|job| job.status.as_ref()) else { return false };
-        let failed = status.conditions.iter().flatten().find(|one| one.type_ == "Failed" && one.status == "True");
+        let failed = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|one| one.type_ == "Failed" && one.status == "True");
         let at = failed.and_then(|one| one.last_transition_time.as_ref());
         at.is_some_and(|at| self.now.duration_since(at.0) >= RETRY)
     }
@@ -220,10 +229,8 @@ impl Work<'_> {
         let levels: Vec<(&str, &str)> =
             levels.iter().map(|(level, value)| (*level, value.as_str())).collect();
         let of_crush = host.as_deref().unwrap_or_else(|| osd.data_claim());
-        let prepared = Prepared {
-            location: crush_location("default", of_crush, &levels),
-            ..prepared.clone()
-        };
+        let prepared =
+            Prepared { location: crush_location("default", of_crush, &levels), ..prepared.clone() };
         let image = &self.observed.cluster.spec.ceph_version.image;
         let made = pods::deployment(
             self.observed,

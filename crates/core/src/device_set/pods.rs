@@ -144,7 +144,8 @@ fn device_volumes(osd: &Osd<'_>) -> Vec<Value> {
 fn resources(cluster: &CephCluster, set: &DeviceSet) -> Option<ResourceRequirements> {
     let is_given = |one: &&ResourceRequirements| one.limits.is_some() || one.requests.is_some();
     let of = |key: &str| cluster.spec.resources.get(key).filter(is_given);
-    let class = set.crush_device_class().map(|(_, class)| format!("{}{class}", daemon::OSD_CLASS_PREFIX));
+    let class =
+        set.crush_device_class().map(|(_, class)| format!("{}{class}", daemon::OSD_CLASS_PREFIX));
     let own = set.resources.as_ref().filter(is_given);
     own.or_else(|| of(&class?)).or_else(|| of(daemon::OSD)).cloned()
 }
@@ -162,7 +163,9 @@ fn set_common(pod: &mut Value, cluster: &CephCluster, set: &DeviceSet) {
 pub fn image(cluster: &CephCluster) -> Result<&str, String> {
     let image = cluster.spec.ceph_version.image.as_str();
     match image.is_empty() {
-        true => Err("spec.cephVersion.image is missing; set it to the image of the monitors".to_owned()),
+        true => {
+            Err("spec.cephVersion.image is missing; set it to the image of the monitors".to_owned())
+        }
         false => Ok(image),
     }
 }
@@ -301,9 +304,7 @@ pub fn deployment(
         })
     };
     let mut run = container("osd", provider.run_command(&daemon, prepared));
-    if let (Some(run), Value::Object(probes)) =
-        (run.as_object_mut(), provider.probes(prepared))
-    {
+    if let (Some(run), Value::Object(probes)) = (run.as_object_mut(), provider.probes(prepared)) {
         run.extend(probes);
     }
     let mut activate = container("activate", provider.activate_command(&daemon, prepared));

@@ -46,7 +46,12 @@ impl Report {
         self.total += 1;
         *self.counts.entry(osd.state.word()).or_default() += 1;
         if let Some(message) = osd.state.message() {
-            self.problems.push(format!("{}[{}] {}: {message}", osd.set.name, osd.index, osd.state.word()));
+            self.problems.push(format!(
+                "{}[{}] {}: {message}",
+                osd.set.name,
+                osd.index,
+                osd.state.word()
+            ));
         }
     }
 
@@ -57,7 +62,9 @@ impl Report {
         let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
         for deployment in &observed.deployments {
             let labels = deployment.metadata.labels.as_ref();
-            let Some(set) = labels.and_then(|labels| labels.get(ceph::DEVICE_SET_LABEL)) else { continue };
+            let Some(set) = labels.and_then(|labels| labels.get(ceph::DEVICE_SET_LABEL)) else {
+                continue;
+            };
             if !known.contains(set.as_str()) {
                 *removed.entry(set).or_default() += 1;
             }
@@ -71,7 +78,10 @@ impl Report {
 
     pub fn is_ready(&self) -> bool {
         let running = self.counts.get(OsdState::Running.word()).copied().unwrap_or_default();
-        self.blocked.is_none() && self.invalid.is_empty() && self.waiting == 0 && running == self.total
+        self.blocked.is_none()
+            && self.invalid.is_empty()
+            && self.waiting == 0
+            && running == self.total
     }
 
     fn reason(&self) -> &'static str {
@@ -144,6 +154,7 @@ pub fn write(
     status.conditions.retain(|one| one.kind != ceph::DEVICE_SETS_READY);
     status.conditions.push(made);
     let is_news = known.is_none_or(|known| known.reason != reason);
-    let event = PendingEvent { warning: value == "False" && reason != "Progressing", reason, message };
+    let event =
+        PendingEvent { warning: value == "False" && reason != "Progressing", reason, message };
     (Some(Box::new(status)), if is_news { vec![event] } else { Vec::new() })
 }

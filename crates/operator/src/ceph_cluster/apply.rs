@@ -23,7 +23,12 @@ pub async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result
         // One OSD that the API server refuses stops no other.
         match apply_step(context, observed, step).await {
             Err(failure) if failure.refusal().is_some() => {
-                tracing::warn!(cluster = cluster.name_any(), step = step.name(), error = failure.refusal(), "refused");
+                tracing::warn!(
+                    cluster = cluster.name_any(),
+                    step = step.name(),
+                    error = failure.refusal(),
+                    "refused"
+                );
                 refused.get_or_insert(failure);
             }
             done => done?,
@@ -38,7 +43,9 @@ pub async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result
         let new = conditions(json!(status.conditions));
         let name = cluster.name_any();
         let written = context.writer.patch_status(&api, &name, &version, &old, &new).await;
-        written.map_err(|error| Failure::api(format!("reporting on CephCluster {namespace}/{name}"), error))?;
+        written.map_err(|error| {
+            Failure::api(format!("reporting on CephCluster {namespace}/{name}"), error)
+        })?;
     }
     events::publish(context, cluster, &plan.events).await;
     match refused {
@@ -74,7 +81,10 @@ async fn apply_step(context: &Context, observed: &Observed, step: &Step) -> Resu
                     let changes = json!({"data": map.data});
                     let done = context.writer.patch(&api, &map.name_any(), &version, changes).await;
                     done.map(drop).map_err(|error| {
-                        Failure::api(format!("updating ConfigMap {namespace}/{}", map.name_any()), error)
+                        Failure::api(
+                            format!("updating ConfigMap {namespace}/{}", map.name_any()),
+                            error,
+                        )
                     })
                 }
             }

@@ -45,7 +45,13 @@ impl Controller for CephClusterController {
     fn triggers(triggers: &mut Triggers<'_>) {
         triggers.read::<Node>().on::<CephCluster>(|change, _, enqueue| {
             // Its own report is no news.
-            let wanted = |one: &CephCluster| (one.metadata.generation, one.metadata.deletion_timestamp.clone(), one.metadata.annotations.clone());
+            let wanted = |one: &CephCluster| {
+                (
+                    one.metadata.generation,
+                    one.metadata.deletion_timestamp.clone(),
+                    one.metadata.annotations.clone(),
+                )
+            };
             if change.differs(wanted) {
                 enqueue(CephCluster::key(&change.object().metadata));
             }

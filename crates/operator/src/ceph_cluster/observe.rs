@@ -26,8 +26,7 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
     };
     let namespace = cluster.namespace().unwrap_or_default();
     let lists = Lists { context, namespace: &namespace };
-    let claims: Vec<PersistentVolumeClaim> =
-        lists.labelled(ceph::DEVICE_SET_PVC_ID_LABEL).await?;
+    let claims: Vec<PersistentVolumeClaim> = lists.labelled(ceph::DEVICE_SET_PVC_ID_LABEL).await?;
     let app = |name: &str| format!("{}={name}", ceph::APP_LABEL);
     let both = format!("{} in ({},{})", ceph::APP_LABEL, ceph::OSD_APP, ceph::PREPARE_APP);
     let (status_key, status) = ceph::STATUS_LABEL;
@@ -137,7 +136,9 @@ async fn access(lists: &Lists<'_>) -> Result<Result<Access, String>, Failure> {
     let admin = lists.get::<Secret>(ceph::ADMIN_KEYRING_SECRET).await?;
     let text = |secret: &Option<Secret>, name: &str, key: &str| {
         let Some(secret) = secret else {
-            return Err(format!("Secret {namespace}/{name} does not exist; it is made with the monitors of the cluster"));
+            return Err(format!(
+                "Secret {namespace}/{name} does not exist; it is made with the monitors of the cluster"
+            ));
         };
         let found = secret.data.as_ref().and_then(|data| data.get(key));
         let found = found.and_then(|value| String::from_utf8(value.0.clone()).ok());
@@ -149,8 +150,9 @@ async fn access(lists: &Lists<'_>) -> Result<Result<Access, String>, Failure> {
     let mon_host = text(&config, ceph::CONFIG_SECRET, "mon_host");
     let keyring = match &bootstrap {
         Some(_) => text(&bootstrap, BOOTSTRAP_SECRET, "keyring").map(|_| BOOTSTRAP_SECRET),
-        None => text(&admin, ceph::ADMIN_KEYRING_SECRET, "keyring")
-            .map(|_| ceph::ADMIN_KEYRING_SECRET),
+        None => {
+            text(&admin, ceph::ADMIN_KEYRING_SECRET, "keyring").map(|_| ceph::ADMIN_KEYRING_SECRET)
+        }
     };
     let overrides = lists.get::<ConfigMap>(ceph::CONFIG_OVERRIDE_CONFIG_MAP).await?;
     let overrides = overrides.and_then(|map| map.data?.remove("config")).unwrap_or_default();

@@ -11,6 +11,12 @@ use std::path::PathBuf;
 pub enum OsdCommand {
     /// Make an OSD of a blank device, or report the one that is on it (in the pod of a prepare Job)
     Prepare(PrepareArgs),
+    /// Copy this binary and its libraries to a directory (in the init container of a prepare Job)
+    Install {
+        /// Directory, which exists
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@
 //! the termination message. Next to read: `prepare.rs` (the steps), `devices.rs`, `tools.rs`.
 
 mod devices;
+mod install;
 mod prepare;
 mod tools;
 
@@ -39,6 +40,13 @@ impl Failure {
 pub fn run(command: &OsdCommand) -> ExitCode {
     match command {
         OsdCommand::Prepare(args) => run_prepare(args),
+        OsdCommand::Install { directory } => match install::run(directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {}", sanitize::line(&format!("{error:#}")));
+                ExitCode::FAILURE
+            }
+        },
     }
 }
 

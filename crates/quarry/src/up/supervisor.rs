@@ -130,7 +130,8 @@ fn operator_options(standalone: &Standalone) -> OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.into(),
         // The agent runs in this process.
         registry: ironic::select(
-            Registry::standard().without(group::AGENT_DAEMON_SET),
+            // There are no pods here, of agents or of OSDs.
+            Registry::standard().without(group::AGENT_DAEMON_SET).without(group::DEVICE_SETS),
             hosts.as_ref(),
         ),
         hosts,

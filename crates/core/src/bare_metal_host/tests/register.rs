@@ -215,10 +215,8 @@ fn maintenance_by_hand_is_left_alone_and_reported() {
 #[test]
 fn each_answer_of_ironic_has_its_report() {
     let recent = json!({"status": {"lastUpdated": now().to_string()}});
-    let seen = observed(
-        host_in("registering", recent),
-        Some(node(json!({"provision_state": "enroll"}))),
-    );
+    let seen =
+        observed(host_in("registering", recent), Some(node(json!({"provision_state": "enroll"}))));
     let lines: Vec<String> = [
         Meaning::WrongState,
         Meaning::Locked,
