@@ -325,6 +325,17 @@ mod tests {
     }
 
     #[test]
+    fn fractions_are_compared_exactly() {
+        let nanos = |text: &str| Quantity(text.to_owned()).nanos().unwrap();
+        for (smaller, larger) in [("100m", "500m"), ("999m", "1"), ("1n", "2n"), ("1.5", "1501m")] {
+            assert!(nanos(smaller) < nanos(larger), "{smaller} {larger}");
+        }
+        assert_eq!(nanos("2"), nanos("2000m"));
+        assert_eq!(nanos("7Ei"), (7 << 60) * 1_000_000_000);
+        assert!(Quantity("8Ei".into()).nanos().is_err() && Quantity("-1m".into()).nanos().is_err());
+    }
+
+    #[test]
     fn sizes_are_shown_in_the_expected_unit() {
         for (value, text) in [
             (0, "0"),

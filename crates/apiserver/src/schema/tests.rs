@@ -135,6 +135,25 @@ fn unknown_fields_are_pruned_and_reported() {
     );
 }
 
+/// As kube-apiserver: null in a map is dropped where its values are not nullable, and kept where fields are not listed.
+#[test]
+fn null_in_a_map_counts_as_absent() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        "numbers": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}},
+        "nullable": {"type": "object", "additionalProperties": {"type": "string", "nullable": true}},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }}));
+    let mut value = json!({
+        "map": {"a": null, "b": "c"}, "numbers": {"a": null}, "nullable": {"a": null}, "open": {"a": null},
+    });
+    assert!(prune(&schema, &mut value).is_empty());
+    assert_eq!(
+        value,
+        json!({"map": {"b": "c"}, "numbers": {}, "nullable": {"a": null}, "open": {"a": null}})
+    );
+}
+
 #[test]
 fn defaults_are_set_inside_defaults() {
     let schema = schema(json!({"type": "object", "properties": {
