@@ -14,7 +14,12 @@ pub struct ShortSettlingTime;
 
 impl ShortSettlingTime {
     pub fn set() -> Self {
-        set_operator_arguments(&["operator", "--agent-settling-time=1s"]);
+        ShortSettlingTime::with(&[])
+    }
+
+    /// With more arguments of the operator.
+    pub fn with(arguments: &[&str]) -> Self {
+        set_operator_arguments(&[&["operator", "--agent-settling-time=1s"], arguments].concat());
         rollout();
         until("the agent has a short settling time", LIMIT, || {
             let pods = get(&["-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=quarry-agent"])

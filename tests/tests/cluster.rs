@@ -22,6 +22,8 @@ mod device_claims;
 mod discovery;
 #[path = "cluster/host_limits.rs"]
 mod host_limits;
+#[path = "cluster/osds.rs"]
+mod osds;
 #[path = "cluster/simulated_nodes.rs"]
 mod simulated_nodes;
 #[path = "cluster/three_nodes/mod.rs"]
