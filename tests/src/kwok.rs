@@ -26,7 +26,8 @@ pub struct Kwok {
 
 impl Kwok {
     /// Starts nodes with these names and zones, and waits until they are ready. They have no taints:
-    /// every pod of the cluster that fits can be scheduled there, also a new one of Quarry's operator.
+    /// every pod of the cluster that fits can be scheduled there. So change the operator before, not
+    /// after: its new pod could be one without a process.
     pub fn start(nodes: &[(&str, &str)]) -> Kwok {
         let log = crate::ceph::directory().join("log/kwok.log");
         let log = std::fs::File::create(log).expect("the lab's directory can be written");
@@ -87,13 +88,13 @@ pub fn end_pod(namespace: &str, pod: &str, result: &str) {
 
 impl Drop for Kwok {
     fn drop(&mut self) {
+        // Nodes first: a DaemonSet would replace its pods.
+        try_run("kubectl", &["delete", "nodes", "-l", LABEL, "--timeout=30s"], None);
         for node in &self.nodes {
             let there = format!("spec.nodeName={node}");
             let pods = ["delete", "pods", "--all-namespaces", "--field-selector", &there];
-            let now = ["--force", "--grace-period=0", "--wait=false"];
-            try_run("kubectl", &[&pods[..], &now].concat(), None);
+            try_run("kubectl", &[&pods[..], &["--force", "--grace-period=0"]].concat(), None);
         }
-        try_run("kubectl", &["delete", "nodes", "-l", LABEL, "--timeout=30s"], None);
         if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
             eprintln!("failed to stop kwok: {error}");
         }

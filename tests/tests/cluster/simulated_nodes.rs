@@ -26,7 +26,7 @@ impl Drop for Tidy {
 }
 
 fn job(name: &str, zone: &str) -> Value {
-    let (label, value) = LABEL.split_once('=').unwrap();
+    let (label, value) = LABEL.split_once('=').expect("the label has a value");
     let metadata = json!({"name": name, "labels": {label: value}});
     let pvc = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
