@@ -76,6 +76,7 @@ fn node(name: &str, zone: &str) -> Value {
     let labels = json!({
         label: value, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
         "topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": "lab",
+        "failure-domain.beta.kubernetes.io/zone": zone,
     });
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
 }

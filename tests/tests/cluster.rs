@@ -22,7 +22,7 @@ mod device_claims;
 mod discovery;
 #[path = "cluster/host_limits.rs"]
 mod host_limits;
-#[path = "cluster/osds.rs"]
+#[path = "cluster/osds/mod.rs"]
 mod osds;
 #[path = "cluster/simulated_nodes.rs"]
 mod simulated_nodes;
