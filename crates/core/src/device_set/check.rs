@@ -1,17 +1,22 @@
 //! What a plan for device sets must never do, written apart from the planner.
 
 use super::{Observed, Plan, Step};
-use k8s_openapi::api::core::v1::{PodSpec, Volume};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{PodSpec, Volume},
+};
 use kube::ResourceExt;
-use quarry_api::names::ceph;
+use quarry_api::{CephCluster, names::ceph};
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Something is written although another operator serves the cluster, or it is being deleted.
+    /// Something is written although another operator or another CephCluster serves the namespace, the cluster runs
+    /// elsewhere, or it is being deleted.
     NotOurs(String),
     /// A PVC is made in the place of one that exists, or is in use.
     ClaimExists(String),
@@ -56,7 +61,10 @@ impl fmt::Display for Violation {
 pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
     let mut found = Vec::new();
     let cluster = &observed.cluster;
-    let served = observed.rook.is_none() && cluster.metadata.deletion_timestamp.is_none();
+    let served = observed.rook.is_none()
+        && cluster.metadata.deletion_timestamp.is_none()
+        && !cluster.spec.is_external()
+        && !observed.others.iter().any(|other| is_older(other, cluster));
     // Who uses which PVC, from what exists.
     let mut users: BTreeMap<String, String> = BTreeMap::new();
     for deployment in &observed.deployments {
@@ -72,6 +80,16 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
             users.entry(claim).or_insert_with(|| format!("Job {}", job.name_any()));
         }
     }
+    let jobs: BTreeMap<&str, &Job> =
+        observed.jobs.iter().filter_map(|job| Some((job.metadata.uid.as_deref()?, job))).collect();
+    // Jobs by data PVC: a Deployment follows its own.
+    let mut preparing: BTreeSet<(Option<&str>, String)> = BTreeSet::new();
+    for job in &observed.jobs {
+        preparing.insert((data_claim(job.labels()), format!("Job {}", job.name_any())));
+    }
+    let claims: BTreeSet<String> = observed.claims.iter().map(|one| one.name_any()).collect();
+    let deployments: BTreeSet<String> =
+        observed.deployments.iter().map(|one| one.name_any()).collect();
     let namespace = cluster.namespace();
     let place = |name: String, of: Option<String>| {
         (of != namespace).then_some(Violation::OtherNamespace(name))
@@ -84,8 +102,7 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
             Step::CreateClaim(claim) => {
                 found.extend(place(claim.name_any(), claim.namespace()));
                 let name = claim.name_any();
-                let exists = observed.claims.iter().any(|one| one.name_any() == name);
-                if exists || users.contains_key(&name) {
+                if claims.contains(&name) || users.contains_key(&name) {
                     found.push(Violation::ClaimExists(name));
                 }
             }
@@ -104,10 +121,7 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
                 }
             }
             Step::DeleteJob { name, uid } => {
-                let job = observed
-                    .jobs
-                    .iter()
-                    .find(|one| one.name_any() == *name && one.uid().as_ref() == Some(uid));
+                let job = jobs.get(uid.as_str()).filter(|one| one.name_any() == *name);
                 let ended = job.is_some_and(|job| {
                     let ours = job
                         .labels()
@@ -131,22 +145,16 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
             Step::CreateDeployment(deployment) => {
                 let name = deployment.name_any();
                 found.extend(place(name.clone(), deployment.namespace()));
-                if observed.deployments.iter().any(|one| one.name_any() == name) {
+                if deployments.contains(&name) {
                     found.push(Violation::DeploymentExists(name.clone()));
                 }
                 let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
                 found.extend(privileged(&name, pod));
-                let own: BTreeSet<String> = observed
-                    .jobs
-                    .iter()
-                    .filter(|job| {
-                        job.labels().get(ceph::PVC_LABEL)
-                            == deployment.labels().get(ceph::PVC_LABEL)
-                    })
-                    .map(|job| format!("Job {}", job.name_any()))
-                    .collect();
+                let own = data_claim(deployment.labels());
                 for claim in claims_of(pod) {
-                    if users.get(&claim).is_some_and(|user| own.contains(user)) {
+                    if let Some(user) = users.get(&claim)
+                        && preparing.contains(&(own, user.clone()))
+                    {
                         users.remove(&claim);
                     }
                     use_claim(&mut users, &mut found, claim, format!("Deployment {name}"));
@@ -155,6 +163,18 @@ pub fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
         }
     }
     found
+}
+
+fn is_older(one: &CephCluster, than: &CephCluster) -> bool {
+    let made = |one: &CephCluster| one.creation_timestamp().map(|time| time.0);
+    match made(one).cmp(&made(than)) {
+        Ordering::Equal => one.name_any() < than.name_any(),
+        found => found == Ordering::Less,
+    }
+}
+
+fn data_claim(labels: &BTreeMap<String, String>) -> Option<&str> {
+    labels.get(ceph::PVC_LABEL).map(String::as_str)
 }
 
 fn use_claim(

@@ -4,7 +4,7 @@
 //! are equal. Here a name follows from cluster, set, template and index, so that creating it twice is refused by the API
 //! server, and ends with a hash of all four. Next to read: `osd.rs`.
 
-use super::Observed;
+use super::{Observed, index::Index};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use quarry_api::{
@@ -14,7 +14,7 @@ use quarry_api::{
     node_job::hex_digest,
 };
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A PVC's name is also the value of a label.
 const LONGEST: usize = 63;
@@ -97,10 +97,10 @@ pub const TEMPLATE_LABEL: &str = "quarry.dev/device-set-template";
 pub struct Claims<'a>(pub BTreeMap<usize, &'a PersistentVolumeClaim>);
 
 /// The set and index that a PVC belongs to.
-pub fn place(claim: &PersistentVolumeClaim) -> Option<(String, u32)> {
+pub fn place(claim: &PersistentVolumeClaim) -> Option<(&str, u32)> {
     let labels = claim.labels();
     labels.get(ceph::DEVICE_SET_PVC_ID_LABEL)?;
-    let set = labels.get(ceph::DEVICE_SET_LABEL)?.clone();
+    let set = labels.get(ceph::DEVICE_SET_LABEL)?;
     Some((set, labels.get(ceph::SET_INDEX_LABEL)?.parse().ok()?))
 }
 
@@ -124,31 +124,18 @@ fn template_of(claim: &PersistentVolumeClaim, set: &DeviceSet, index: u32) -> Op
         .or_else(|| legacy.then(|| roles.iter().position(|role| *role == TemplateRole::Data))?)
 }
 
-/// The indices of a set that exist, by their PVCs; and those of which only a Deployment is left.
-pub fn of_set<'a>(observed: &'a Observed, set: &DeviceSet) -> BTreeMap<u32, Claims<'a>> {
+/// The indices of a set that exist, by their PVCs; and those of which only a Job, a result or a Deployment is left.
+pub fn of_set<'a>(index: &Index<'a>, set: &DeviceSet) -> BTreeMap<u32, Claims<'a>> {
     let mut found: BTreeMap<u32, Claims<'a>> = BTreeMap::new();
-    for claim in &observed.claims {
-        let Some((name, index)) = place(claim) else { continue };
-        if name != set.name {
-            continue;
-        }
-        if let Some(template) = template_of(claim, set, index) {
-            found.entry(index).or_default().0.insert(template, claim);
+    for (at, claim) in index.claims_of(&set.name) {
+        if let Some(template) = template_of(claim, set, *at) {
+            found.entry(*at).or_default().0.insert(template, claim);
         }
     }
-    for index in deployed_indices(observed, &set.name) {
-        found.entry(index).or_default();
+    for at in index.begun_indices(&set.name) {
+        found.entry(at).or_default();
     }
     found
-}
-
-/// Of Deployments that say so; upstream's do not.
-fn deployed_indices(observed: &Observed, set: &str) -> BTreeSet<u32> {
-    let ours = observed
-        .deployments
-        .iter()
-        .filter(|one| one.labels().get(ceph::DEVICE_SET_LABEL).is_some_and(|name| name == set));
-    ours.filter_map(|one| one.labels().get(ceph::SET_INDEX_LABEL)?.parse().ok()).collect()
 }
 
 /// Indices for OSDs that are to be added: above the highest that exists. Holes stay: what was there may come back.

@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod claims;
+pub mod index;
 pub mod osd;
 pub mod placement;
 pub mod plan;
@@ -35,6 +36,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub cluster: CephCluster,
+    /// The other CephClusters of its namespace: objects are found by label, so only the oldest is served.
+    pub others: Vec<Arc<CephCluster>>,
     /// The operator of upstream that serves this cluster, as `namespace/name`.
     pub rook: Option<String>,
     /// `Err`: which object or key is missing, and the remedy.

@@ -5,14 +5,15 @@
 use super::{
     Observed,
     claims::{self, Claims},
+    index::Index,
     pods,
     provider::{Failed, Prepared, Provider},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    batch::v1::Job,
-    core::v1::{Node, PersistentVolumeClaim, Pod},
+    batch::v1::{Job, JobCondition},
+    core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod},
 };
 use kube::ResourceExt;
 use quarry_api::{
@@ -20,6 +21,7 @@ use quarry_api::{
     names::ceph,
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The devices of one OSD, and what was made of them.
 pub struct Osd<'a> {
@@ -30,6 +32,8 @@ pub struct Osd<'a> {
     pub claims: Claims<'a>,
     pub job: Option<&'a Job>,
     pub deployment: Option<&'a Deployment>,
+    /// The ConfigMap with a result, whichever PVC it is of.
+    pub recorded: Option<&'a ConfigMap>,
     /// The last result that can be read: of the Job's pods, else of the ConfigMap.
     pub result: Option<Result<Prepared, Failed>>,
     /// The text of a result that no ConfigMap has yet.
@@ -124,6 +128,18 @@ impl<'a> Osd<'a> {
         self.data().and_then(|claim| claim.metadata.uid.as_deref()).unwrap_or_default()
     }
 
+    /// What exists besides PVCs: an OSD that has any of it was begun.
+    fn left(&self) -> Vec<String> {
+        let deployment = self.deployment.map(|one| format!("Deployment {}", one.name_any()));
+        let job = self.job.map(|one| format!("Job {}", one.name_any()));
+        let recorded = self.recorded.map(|one| format!("ConfigMap {}", one.name_any()));
+        deployment.into_iter().chain(job).chain(recorded).collect()
+    }
+
+    fn claim_names(&self) -> impl Iterator<Item = String> {
+        self.claims.0.values().map(|claim| format!("PVC {}", claim.name_any()))
+    }
+
     /// Since when it has been in its state, as far as objects say so.
     pub fn since(&self) -> Option<Timestamp> {
         let time = |object: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
@@ -146,12 +162,20 @@ pub fn of_set<'a>(
     provider: &dyn Provider,
     set: &'a DeviceSet,
 ) -> Vec<Osd<'a>> {
+    let index = Index::new(observed);
+    of_claims(&index, provider, set, claims::of_set(&index, set))
+}
+
+/// The same for many sets, from one index.
+pub fn of_claims<'a>(
+    index: &Index<'a>,
+    provider: &dyn Provider,
+    set: &'a DeviceSet,
+    existing: BTreeMap<u32, Claims<'a>>,
+) -> Vec<Osd<'a>> {
     let Ok(roles) = set.roles() else { return Vec::new() };
-    let found = claims::of_set(observed, set);
-    found
-        .into_iter()
-        .map(|(index, claims)| of(observed, provider, set, &roles, index, claims))
-        .collect()
+    let each = existing.into_iter();
+    each.map(|(at, claims)| of(index, provider, set, &roles, at, claims)).collect()
 }
 
 /// An OSD that does not exist yet.
@@ -163,6 +187,7 @@ pub fn new<'a>(set: &'a DeviceSet, roles: &[TemplateRole], index: u32) -> Osd<'a
         claims: Claims::default(),
         job: None,
         deployment: None,
+        recorded: None,
         result: None,
         unrecorded: None,
         state: OsdState::New,
@@ -170,84 +195,70 @@ pub fn new<'a>(set: &'a DeviceSet, roles: &[TemplateRole], index: u32) -> Osd<'a
 }
 
 fn of<'a>(
-    observed: &'a Observed,
+    index: &Index<'a>,
     provider: &dyn Provider,
     set: &'a DeviceSet,
     roles: &[TemplateRole],
-    index: u32,
+    at: u32,
     claims: Claims<'a>,
 ) -> Osd<'a> {
-    let mut osd = Osd { claims, ..new(set, roles, index) };
+    let mut osd = Osd { claims, ..new(set, roles, at) };
     let claim = osd.data_claim();
-    let named = |labels: &std::collections::BTreeMap<String, String>| {
-        let by_claim =
-            labels.get(ceph::PVC_LABEL).is_some_and(|one| !claim.is_empty() && one == claim);
-        let by_index = labels.get(ceph::DEVICE_SET_LABEL) == Some(&set.name)
-            && labels.get(ceph::SET_INDEX_LABEL).is_some_and(|one| *one == index.to_string());
-        by_claim || by_index
-    };
-    osd.job = observed.jobs.iter().find(|job| named(job.labels()));
-    osd.deployment = observed.deployments.iter().find(|one| named(one.labels()));
-    read_result(&mut osd, observed, provider);
-    osd.state = state(&osd, observed);
+    osd.job = index.job(claim, &set.name, at);
+    osd.deployment = index.deployment(claim, &set.name, at);
+    osd.recorded = index.result(claim, &set.name, at);
+    read_result(&mut osd, index, provider);
+    osd.state = state(&osd, index);
     osd
 }
 
 /// Of the Job's newest pod that has ended, else what was recorded of an earlier one.
-fn read_result(osd: &mut Osd<'_>, observed: &Observed, provider: &dyn Provider) {
-    let recorded =
-        observed.results.iter().find(|one| one.name_any() == pods::result_name(osd.data_claim()));
-    let recorded = recorded.and_then(|one| one.data.as_ref()?.get("status").cloned());
+fn read_result(osd: &mut Osd<'_>, index: &Index<'_>, provider: &dyn Provider) {
+    let recorded = osd.recorded.and_then(|one| one.data.as_ref()?.get("status"));
     let text = osd.job.and_then(|job| {
-        let ended = observed.pods.iter().filter(|pod| is_of_job(pod, job)).filter_map(|pod| {
+        let ended = index.pods_of(job).iter().filter_map(|pod| {
             let text = termination(pod)?;
             Some((pod.metadata.creation_timestamp.as_ref().map(|time| time.0), text))
         });
         ended.max_by_key(|(time, _)| *time).map(|(_, text)| text)
     });
-    if let Some(text) = &text
-        && provider.parse_result(text).is_ok()
-        && recorded.as_ref() != Some(text)
-    {
-        osd.unrecorded = Some(text.clone());
+    let uuid = osd.data_uid();
+    let is_own = |found: &Result<Prepared, Failed>| {
+        found.as_ref().is_ok_and(|one| one.uuid.as_str() == uuid)
+    };
+    let found = text.map(|text| provider.parse_result(text));
+    // A result of another PVC of this name is no result of this one.
+    if found.as_ref().is_some_and(is_own) && recorded.map(String::as_str) != text {
+        osd.unrecorded = text.map(str::to_owned);
     }
     // A success that was recorded stays one.
-    let known = recorded.as_deref().map(|text| provider.parse_result(text));
-    let known =
-        known.filter(|known| known.as_ref().is_ok_and(|one| one.uuid.as_str() == osd.data_uid()));
-    osd.result = text
-        .as_deref()
-        .map(|text| provider.parse_result(text))
-        .filter(|found| found.is_ok() || known.is_none());
-    osd.result = osd.result.take().or(known);
+    let known = recorded.map(|text| provider.parse_result(text)).filter(is_own);
+    osd.result = found.filter(|found| found.is_ok() || known.is_none()).or(known);
 }
 
-fn is_of_job(pod: &Pod, job: &Job) -> bool {
-    pod.owner_references().iter().any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
-}
-
-fn termination(pod: &Pod) -> Option<String> {
+fn termination(pod: &Pod) -> Option<&str> {
     let all = pod.status.as_ref()?.container_statuses.as_ref()?;
     let ended = all.iter().find_map(|one| one.state.as_ref()?.terminated.as_ref())?;
-    ended.message.clone().filter(|text| !text.trim().is_empty())
+    ended.message.as_deref().filter(|text| !text.trim().is_empty())
 }
 
-fn state(osd: &Osd<'_>, observed: &Observed) -> OsdState {
+fn state(osd: &Osd<'_>, index: &Index<'_>) -> OsdState {
     let missing: Vec<String> = (0..osd.roles.len())
         .filter(|at| !osd.claims.0.contains_key(at))
         .map(|at| {
             format!("{} ({})", claims::template_part(osd.set, at, osd.roles[at]), osd.roles[at])
         })
         .collect();
-    let begun = osd.job.is_some() || osd.deployment.is_some() || osd.result.is_some();
+    let left = osd.left();
     if !missing.is_empty() {
         // A PVC is made with its data PVC first: others without it are what a lost one has left.
-        let lost = begun || osd.data().is_none() && !osd.claims.0.is_empty();
+        let lost = !left.is_empty() || osd.data().is_none() && !osd.claims.0.is_empty();
         return match lost {
             false => OsdState::New,
             true => OsdState::ClaimLost(format!(
-                "the PVC of {} is gone; its data cannot be recreated: remove the OSD from Ceph and delete its Deployment and other PVCs, then a new OSD is made",
-                missing.join(" and ")
+                "the PVC of {} is gone; its data cannot be recreated: remove the OSD from Ceph and delete what is left of it ({}), then a new OSD is made",
+                missing.join(" and "),
+                left.into_iter().chain(osd.claim_names()).collect::<Vec<_>>().join(", ")
             )),
         };
     }
@@ -257,20 +268,20 @@ fn state(osd: &Osd<'_>, observed: &Observed) -> OsdState {
     match &osd.result {
         Some(Ok(prepared)) if prepared.uuid.as_str() != osd.data_uid() => {
             OsdState::ClaimLost(format!(
-                "osd.{} was prepared on another PVC of this name; delete ConfigMap {} to prepare this one",
+                "osd.{} was prepared on another PVC of this name; delete {} to prepare this one",
                 prepared.id,
-                pods::result_name(osd.data_claim())
+                left.join(" and ")
             ))
         }
-        Some(Ok(prepared)) => taken(osd, observed, prepared).unwrap_or(OsdState::Prepared),
-        found => not_prepared(osd, observed, found.as_ref().and_then(|one| one.as_ref().err())),
+        Some(Ok(prepared)) => taken(osd, index, prepared).unwrap_or(OsdState::Prepared),
+        found => not_prepared(osd, index, found.as_ref().and_then(|one| one.as_ref().err())),
     }
 }
 
 /// Another OSD's Deployment has the name that this one would get.
-fn taken(osd: &Osd<'_>, observed: &Observed, prepared: &Prepared) -> Option<OsdState> {
+fn taken(osd: &Osd<'_>, index: &Index<'_>, prepared: &Prepared) -> Option<OsdState> {
     let name = pods::deployment_name(prepared.id);
-    let other = observed.deployments.iter().find(|one| one.name_any() == name)?;
+    let other = index.deployment_named(&name)?;
     let of = other.labels().get(ceph::PVC_LABEL).map_or("no PVC", String::as_str);
     Some(OsdState::Conflict(format!(
         "Deployment {name} exists and uses {of}, not {}; two OSDs cannot have one ID: check which of them Ceph knows, and remove the other",
@@ -278,13 +289,9 @@ fn taken(osd: &Osd<'_>, observed: &Observed, prepared: &Prepared) -> Option<OsdS
     )))
 }
 
-fn not_prepared(osd: &Osd<'_>, observed: &Observed, failed: Option<&Failed>) -> OsdState {
+fn not_prepared(osd: &Osd<'_>, index: &Index<'_>, failed: Option<&Failed>) -> OsdState {
     let Some(job) = osd.job else { return OsdState::Unprepared };
-    let has = |kind: &str| {
-        let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions
-            .is_some_and(|all| all.iter().any(|one| one.type_ == kind && one.status == "True"))
-    };
+    let has = |kind: &str| condition(job, kind).is_some();
     if let Some(failed) = failed.filter(|failed| failed.is_refusal) {
         return OsdState::Refused(format!("{}: {}", failed.reason, failed.message));
     }
@@ -300,7 +307,7 @@ fn not_prepared(osd: &Osd<'_>, observed: &Observed, failed: Option<&Failed>) -> 
             "the prepare Job has failed without a result; see the log of its pods",
         ));
     }
-    if let Some(waiting) = unscheduled(job, observed) {
+    if let Some(waiting) = unscheduled(job, index) {
         return OsdState::Unscheduled(waiting);
     }
     match failed {
@@ -309,10 +316,15 @@ fn not_prepared(osd: &Osd<'_>, observed: &Observed, failed: Option<&Failed>) -> 
     }
 }
 
+/// A condition of the Job that is true.
+pub fn condition<'a>(job: &'a Job, kind: &str) -> Option<&'a JobCondition> {
+    let mut all = job.status.as_ref()?.conditions.as_ref()?.iter();
+    all.find(|one| one.type_ == kind && one.status == "True")
+}
+
 /// What the scheduler says of the Job's pod, if it has found no node.
-fn unscheduled(job: &Job, observed: &Observed) -> Option<String> {
-    let mut pods = observed.pods.iter().filter(|pod| is_of_job(pod, job));
-    pods.find_map(|pod| {
+fn unscheduled(job: &Job, index: &Index<'_>) -> Option<String> {
+    index.pods_of(job).iter().find_map(|pod| {
         let conditions = pod.status.as_ref()?.conditions.as_ref()?;
         let found =
             conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
@@ -365,16 +377,10 @@ fn has_run(deployment: &Deployment) -> bool {
 }
 
 /// The node that the volumes of an OSD are on. `None`: they can be used on several.
-pub fn node_of<'a>(osd: &Osd<'_>, observed: &'a Observed) -> Option<&'a Node> {
+pub fn node_of<'a>(osd: &Osd<'_>, index: &Index<'a>) -> Option<&'a Node> {
     let name = osd.data()?.spec.as_ref()?.volume_name.as_deref()?;
-    let volume = observed.volumes.iter().find(|one| one.name_any() == name)?;
-    let required = volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
-    let mut fitting =
-        observed.nodes.iter().filter(|node| crate::node_selector::selects(Some(required), node));
-    match (fitting.next(), fitting.next()) {
-        (Some(node), None) => Some(node.as_ref()),
-        _ => None,
-    }
+    let volume = index.volume(name)?;
+    index.only_node(volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?)
 }
 
 /// Levels of the CRUSH map that a node is in, from the lowest; a level that repeats the value of a lower one is left out.

@@ -2,17 +2,22 @@
 
 use super::{
     Access, Observed, Plan, Step, claims,
+    index::Index,
     osd::{self, Osd, OsdState},
     pods,
     provider::{CephProvider, Prepared, Provider},
     report::{self, Report},
 };
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::JobCondition;
 use kube::ResourceExt;
-use quarry_api::ceph_cluster::{DeviceSet, problems};
+use quarry_api::{
+    CephCluster,
+    ceph_cluster::{DeviceSet, TemplateRole, problems},
+};
 use quarry_ceph::command::crush_location;
 
-/// While something moves by itself: a Job runs, an OSD starts.
+/// While something moves on its own: a Job runs, an OSD starts.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 /// While a person is waited for.
 const LATER: SignedDuration = SignedDuration::from_secs(20);
@@ -45,6 +50,15 @@ pub fn plan_with(observed: &Observed, provider: &dyn Provider, now: Timestamp) -
         let report = Report::blocked("External", "spec.external.enable is true: a cluster that runs elsewhere has no device sets; remove it, or the sets".to_owned());
         return finish(observed, Vec::new(), report, None, now);
     }
+    if let Some(first) = first_of_namespace(observed) {
+        let report = Report::blocked(
+            "OtherClusterServed",
+            format!(
+                "CephCluster {first} is older, and a namespace has the OSDs of one cluster; move this one to a namespace of its own, or add its sets to {first}"
+            ),
+        );
+        return finish(observed, Vec::new(), report, Some(AT_REST), now);
+    }
     let access = match ready(observed) {
         Ok(access) => access,
         Err(problem) => {
@@ -52,7 +66,8 @@ pub fn plan_with(observed: &Observed, provider: &dyn Provider, now: Timestamp) -
             return finish(observed, Vec::new(), report, Some(LATER), now);
         }
     };
-    let mut work = Work { observed, provider, access, steps: Vec::new(), soon: None, now };
+    let index = &Index::new(observed);
+    let mut work = Work { observed, index, provider, access, steps: Vec::new(), soon: None, now };
     work.apply_config();
     let invalid = problems(&cluster.spec);
     let mut report = Report::default();
@@ -66,10 +81,19 @@ pub fn plan_with(observed: &Observed, provider: &dyn Provider, now: Timestamp) -
         }
         work.set(set, &mut report);
     }
-    report.add_removed_sets(observed);
+    report.add_removed_sets(index);
     let Work { steps, soon, .. } = work;
     let requeue = soon.unwrap_or(if report.is_ready() { AT_REST } else { LATER });
     finish(observed, steps, report, Some(requeue), now)
+}
+
+/// Secrets, names and labels in a namespace are those of one Ceph cluster: the oldest object has them.
+fn first_of_namespace(observed: &Observed) -> Option<String> {
+    let age = |one: &CephCluster| {
+        (one.metadata.creation_timestamp.as_ref().map(|time| time.0), one.name_any())
+    };
+    let first = observed.others.iter().min_by_key(|one| age(one))?;
+    (age(first) < age(&observed.cluster)).then(|| first.name_any())
 }
 
 /// `Err`: what is missing before the first OSD.
@@ -80,6 +104,7 @@ fn ready(observed: &Observed) -> Result<&Access, String> {
 
 struct Work<'a> {
     observed: &'a Observed,
+    index: &'a Index<'a>,
     provider: &'a dyn Provider,
     access: &'a Access,
     steps: Vec<Step>,
@@ -108,21 +133,21 @@ impl Work<'_> {
             report.invalid.push(problem);
             return;
         }
-        let existing = claims::of_set(self.observed, set);
-        for osd in osd::of_set(self.observed, self.provider, set) {
+        let existing = claims::of_set(self.index, set);
+        let (count, new) = (existing.len(), claims::new_indices(&existing, set.wanted()));
+        for osd in osd::of_claims(self.index, self.provider, set, existing) {
             self.osd(&osd);
             report.add(&osd);
         }
-        let surplus = existing.len().saturating_sub(set.wanted());
+        let surplus = count.saturating_sub(set.wanted());
         if surplus > 0 {
             report.notes.push(format!(
                 "set {} has {} OSDs, and its count is {}: they stay; remove an OSD from Ceph first, then its Deployment and PVCs",
                 set.name,
-                existing.len(),
+                count,
                 set.wanted()
             ));
         }
-        let new = claims::new_indices(&existing, set.wanted());
         for index in new.iter().take(NEW_AT_ONCE) {
             let osd = osd::new(set, &roles, *index);
             self.create_claims(&osd);
@@ -152,10 +177,13 @@ impl Work<'_> {
 
     fn create_claims(&mut self, osd: &Osd<'_>) {
         let cluster = &self.observed.cluster;
-        // The data PVC first: the others without it would look like what a lost one has left.
-        let mut order: Vec<usize> = (0..osd.roles.len()).collect();
-        order.sort_by_key(|at| osd.roles[*at]);
-        for at in order.into_iter().filter(|at| !osd.claims.0.contains_key(at)) {
+        // The data PVC first, and the others when it exists: without it they would look like what a lost one has left.
+        let has_data = osd.data().is_some();
+        let is_next = |at: &usize| match has_data {
+            true => !osd.claims.0.contains_key(at),
+            false => osd.roles[*at] == TemplateRole::Data,
+        };
+        for at in (0..osd.roles.len()).filter(is_next) {
             let made = claims::claim(cluster, osd.set, osd.index, at, osd.roles[at]);
             self.steps.push(Step::CreateClaim(Box::new(made)));
         }
@@ -166,10 +194,13 @@ impl Work<'_> {
         match &osd.state {
             OsdState::New => self.create_claims(osd),
             OsdState::Unprepared => self.create_job(osd),
-            OsdState::Preparing | OsdState::Starting | OsdState::PrepareFailed(_) => self.soon(),
+            OsdState::Preparing | OsdState::Starting => self.soon(),
+            // Its Job tries again, or has given up.
+            OsdState::PrepareFailed(_) if failed_job(osd).is_none() => self.soon(),
             OsdState::ResultLost => self.delete_job(osd),
             OsdState::Prepared => self.start(osd),
             OsdState::Unscheduled(_)
+            | OsdState::PrepareFailed(_)
             | OsdState::Refused(_)
             | OsdState::Running
             | OsdState::NotReady(_)
@@ -189,13 +220,7 @@ impl Work<'_> {
 
     /// A Job that has ended without success is made again, because its cause may be gone.
     fn is_due(&self, osd: &Osd<'_>) -> bool {
-        let Some(status) = osd.job.and_then(|job| job.status.as_ref()) else { return false };
-        let failed = status
-            .conditions
-            .iter()
-            .flatten()
-            .find(|one| one.type_ == "Failed" && one.status == "True");
-        let at = failed.and_then(|one| one.last_transition_time.as_ref());
+        let at = failed_job(osd).and_then(|one| one.last_transition_time.as_ref());
         at.is_some_and(|at| self.now.duration_since(at.0) >= RETRY)
     }
 
@@ -217,7 +242,7 @@ impl Work<'_> {
 
     fn start(&mut self, osd: &Osd<'_>) {
         let Some(Ok(prepared)) = &osd.result else { return };
-        let node = osd::node_of(osd, self.observed);
+        let node = osd::node_of(osd, self.index);
         let portable = osd.set.portable.unwrap_or(node.is_none());
         let pinned = node.filter(|_| !portable);
         if !portable && pinned.is_none() {
@@ -244,6 +269,11 @@ impl Work<'_> {
         self.steps.push(Step::CreateDeployment(Box::new(made)));
         self.soon();
     }
+}
+
+/// Why the Job of an OSD has given up.
+fn failed_job<'a>(osd: &Osd<'a>) -> Option<&'a JobCondition> {
+    osd::condition(osd.job?, "Failed")
 }
 
 /// The value that a node selector needs, which may differ from the name of the node.

@@ -2,6 +2,7 @@
 
 use super::{
     Observed,
+    index::Index,
     osd::{Osd, OsdState},
 };
 use crate::event::PendingEvent;
@@ -55,21 +56,16 @@ impl Report {
         }
     }
 
-    /// Sets that have PVCs or Deployments, and are not in the spec any more.
-    pub fn add_removed_sets(&mut self, observed: &Observed) {
-        let known: BTreeSet<&str> =
-            observed.cluster.spec.device_sets().map(|set| set.name.as_str()).collect();
-        let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
-        for deployment in &observed.deployments {
-            let labels = deployment.metadata.labels.as_ref();
-            let Some(set) = labels.and_then(|labels| labels.get(ceph::DEVICE_SET_LABEL)) else {
-                continue;
-            };
-            if !known.contains(set.as_str()) {
-                *removed.entry(set).or_default() += 1;
-            }
-        }
-        for (set, count) in removed {
+    /// Sets of which something exists, and which are not in the spec any more.
+    pub fn add_removed_sets(&mut self, index: &Index<'_>) {
+        let spec = &index.observed.cluster.spec;
+        let known: BTreeSet<&str> = spec.device_sets().map(|set| set.name.as_str()).collect();
+        let all = index.sets();
+        for set in all.into_iter().filter(|set| !known.contains(set)) {
+            let placed = index.claims_of(set).iter().map(|(at, _)| *at);
+            let begun: BTreeSet<u32> = placed.chain(index.begun_indices(set)).collect();
+            // Those of upstream do not say which index they are of.
+            let count = begun.len().max(index.deployments_of(set));
             self.notes.push(format!(
                 "set {set} is not in spec.storage any more, and {count} of its OSDs stay; remove them from Ceph first, then their Deployments and PVCs"
             ));

@@ -11,7 +11,7 @@ use kube::{Api, Resource, ResourceExt, api::ListParams};
 use quarry_api::{CephCluster, names::ceph};
 use quarry_core::device_set::{Access, Observed, Settings, pods::config_name};
 use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+use std::{collections::HashSet, fmt::Debug};
 
 /// The Secret of a user that may only register OSDs, if an administrator made one.
 const BOOTSTRAP_SECRET: &str = "quarry-ceph-bootstrap-osd";
@@ -20,6 +20,10 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
     let Some(cluster) = context.caches.get::<CephCluster>(key) else { return Ok(None) };
     let Some(daemon_set) = &context.agent_daemon_set else { return Ok(None) };
     let cluster = (*cluster).clone();
+    let others = context.caches.all::<CephCluster>().into_iter().filter(|other| {
+        other.namespace() == cluster.namespace() && other.name_any() != cluster.name_any()
+    });
+    let others = others.collect();
     let settings = Settings {
         image: daemon_set.image.clone(),
         image_pull_policy: daemon_set.image_pull_policy.clone(),
@@ -32,6 +36,7 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
     let (status_key, status) = ceph::STATUS_LABEL;
     let name = config_name(&cluster);
     let observed = Observed {
+        others,
         rook: rook(context).await?,
         access: access(&lists).await?,
         volumes: volumes(context, &claims).await?,
@@ -102,7 +107,7 @@ async fn volumes(
     context: &Context,
     claims: &[PersistentVolumeClaim],
 ) -> Result<Vec<PersistentVolume>, Failure> {
-    let names: Vec<&str> = claims
+    let names: HashSet<&str> = claims
         .iter()
         .filter_map(|claim| claim.spec.as_ref()?.volume_name.as_deref())
         .filter(|name| !name.is_empty())
