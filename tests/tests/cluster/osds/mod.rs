@@ -8,28 +8,40 @@ mod simulated;
 
 use quarry_tests::{
     ceph::Ceph,
-    lab::{apply, get, installed, kubectl, repository, try_run, wait_condition},
+    lab::{NAMESPACE, apply, get, installed, kubectl, repository, try_run, wait_condition},
     volume_sets::ShortSettlingTime,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 const LIMIT: Duration = Duration::from_secs(150);
 const CONDITION: &str = "quarry.dev/DeviceSetsReady";
 
-/// The rights of device sets, and an operator that uses them. On drop these, the namespaces and the OSDs are removed.
+/// Tests that use `DeviceSets`. The operator is restarted before the first and after the last of them.
+const TESTS: usize = 4;
+static OPERATOR: Mutex<(usize, Option<ShortSettlingTime>)> = Mutex::new((0, None));
+
+fn binding() -> String {
+    repository().join("deploy/ceph/binding.yaml").to_string_lossy().into_owned()
+}
+
+/// The rights of device sets, and an operator that uses them. On drop the namespaces and the OSDs are removed.
 struct DeviceSets {
     namespaces: Vec<String>,
-    _settings: ShortSettlingTime,
 }
 
 impl DeviceSets {
     fn on(namespaces: &[&str]) -> Self {
         installed();
-        let binding = repository().join("deploy/ceph/binding.yaml");
-        kubectl(&["apply", "-f", &binding.to_string_lossy()]);
-        let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
-        DeviceSets { namespaces, _settings: ShortSettlingTime::with(&["--device-sets"]) }
+        let mut operator = OPERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        operator.1.get_or_insert_with(|| {
+            kubectl(&["apply", "-f", &binding()]);
+            ShortSettlingTime::with(&["--device-sets"])
+        });
+        DeviceSets { namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect() }
     }
 }
 
@@ -42,8 +54,14 @@ impl Drop for DeviceSets {
         let names = self.namespaces.iter().map(String::as_str);
         let delete = ["delete", "namespace", "--timeout=90s"];
         try_run("kubectl", &delete.into_iter().chain(names).collect::<Vec<_>>(), None);
-        let binding = repository().join("deploy/ceph/binding.yaml");
-        try_run("kubectl", &["delete", "-f", &binding.to_string_lossy()], None);
+        let sets = ["-n", NAMESPACE, "delete", "localvolumesets", "--all", "--timeout=60s"];
+        try_run("kubectl", &sets, None);
+        let mut operator = OPERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        operator.0 += 1;
+        if operator.0 == TESTS {
+            operator.1 = None;
+            try_run("kubectl", &["delete", "-f", &binding()], None);
+        }
         let ceph = Ceph::shared();
         let listed = ceph.try_ceph(&["osd", "ls"]).stdout;
         let ids: Vec<u32> = serde_json::from_slice(&listed).unwrap_or_default();
