@@ -42,7 +42,7 @@ pub enum PreconditionError {
     )]
     OtherLedger,
     #[error(
-        "the NodeInventory of this node does not record its ledger yet, so it is not certain that the data directory is the one in which the volume was prepared; check that the operator runs"
+        "the NodeInventory of this node does not record its ledger yet, so it is not certain that the data directory is the one in which the volumes are prepared; check that the operator runs"
     )]
     LedgerUnrecorded,
     #[error("the owner of the job no longer exists")]
@@ -93,13 +93,12 @@ pub fn check(
     }
     let terminating = owner.metadata.deletion_timestamp.is_some();
     match (task, terminating) {
-        (VolumeTask::Prepare(_), false) => Ok(()),
         (VolumeTask::Prepare(_), true) => Err(PreconditionError::OwnerTerminating),
         (VolumeTask::Cleanup(_), false) => Err(PreconditionError::OwnerNotTerminating),
-        // An empty ledger knows of nothing to remove: the file and the loop would stay.
-        (VolumeTask::Cleanup(_), true) if live.ledger_unrecorded => {
-            Err(PreconditionError::LedgerUnrecorded)
-        }
+        // Prepared under a ledger that is not recorded, a volume could not be distinguished from one of another data directory; and
+        // an empty ledger knows of nothing to remove: the file and the loop would stay.
+        _ if live.ledger_unrecorded => Err(PreconditionError::LedgerUnrecorded),
+        (VolumeTask::Prepare(_), false) => Ok(()),
         (VolumeTask::Cleanup(_), true) => check_unused(job, live),
     }
 }

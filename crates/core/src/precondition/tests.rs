@@ -52,12 +52,13 @@ fn no_job_runs_with_another_ledger() {
 
 // invariant: 10
 #[test]
-fn a_cleanup_waits_until_the_ledger_is_recorded() {
-    let unrecorded = |deleted| VolumePrecondition { ledger_unrecorded: true, ..live(deleted) };
-    assert_eq!(check(&job("Prepare"), &unrecorded(false)), Ok(()), "the first job of a node");
-    let waits = check(&job("Cleanup"), &unrecorded(true)).unwrap_err();
-    assert_eq!(waits, PreconditionError::LedgerUnrecorded);
-    assert!(waits.is_transient() && !PreconditionError::OtherLedger.is_transient());
+fn jobs_wait_until_the_ledger_is_recorded() {
+    for (job, deleted) in [(job("Prepare"), false), (job("Cleanup"), true)] {
+        let unrecorded = VolumePrecondition { ledger_unrecorded: true, ..live(deleted) };
+        let waits = check(&job, &unrecorded).unwrap_err();
+        assert_eq!(waits, PreconditionError::LedgerUnrecorded);
+        assert!(waits.is_transient() && !PreconditionError::OtherLedger.is_transient());
+    }
 }
 
 /// A PersistentVolume of the volume, being deleted and free, with changes.

@@ -271,7 +271,7 @@ pub fn wants_arrays(host: &BareMetalHost) -> bool {
         && verified.is_none_or(|found| found.status != "True")
 }
 
-/// Arrays that nobody requested are worth a warning: read where they are, and waited for by nobody.
+/// Arrays that no settings requested are worth a warning: they are shown where they are, and no step waits for them.
 pub fn warns_of_arrays(host: &BareMetalHost) -> bool {
     let Some(status) = &host.status else { return false };
     status.provisioning.state == State::Provisioned

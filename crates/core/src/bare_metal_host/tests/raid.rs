@@ -390,7 +390,7 @@ fn the_cause_of_a_failed_step_comes_first() {
     assert_eq!(crate::bare_metal_host::register::cause("BMC is down"), "BMC is down");
 }
 
-/// Volumes that nobody requested, of an inspection or built since: said before they are erased.
+/// Volumes that no settings requested, of an inspection or built since: the warning comes before they are erased.
 #[test]
 fn raid_that_was_made_by_hand_is_warned_about() {
     let array = crate::host_join::raid::Array {
