@@ -48,16 +48,43 @@ where
     K: Resource<DynamicType = ()>,
 {
     let name = object.meta().name.clone().unwrap_or_default();
-    let uid = object.meta().uid.clone();
     let api: Api<Event> = Api::all(reader.client());
-    let selector = format!("involvedObject.kind={},involvedObject.name={name}", K::kind(&()));
+    of_object(reader, api, &K::kind(&()), &name, object.meta().uid.as_ref()).await
+}
+
+/// The same, for a user who may read one namespace only.
+pub async fn read_in<R: Reader>(
+    reader: &R,
+    namespace: &str,
+    kind: &str,
+    name: &str,
+    uid: Option<&String>,
+) -> Result<Vec<Event>, R::Error> {
+    of_object(reader, Api::namespaced(reader.client(), namespace), kind, name, uid).await
+}
+
+async fn of_object<R: Reader>(
+    reader: &R,
+    api: Api<Event>,
+    kind: &str,
+    name: &str,
+    uid: Option<&String>,
+) -> Result<Vec<Event>, R::Error> {
+    let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
     let params = ListParams::default().fields(&selector);
     let mut events = reader.call("reading its Events", api.list(&params)).await?.items;
-    events.retain(|event| event.involved_object.uid.is_none() || event.involved_object.uid == uid);
-    // Times are whole seconds: within one, the resourceVersion gives the order.
+    events.retain(|event| {
+        let of = event.involved_object.uid.as_ref();
+        of.is_none() || of == uid
+    });
+    sort(&mut events);
+    Ok(events)
+}
+
+/// The oldest first. Times are whole seconds: within one, the resourceVersion gives the order.
+pub(crate) fn sort(events: &mut [Event]) {
     let version = |event: &Event| event.metadata.resource_version.as_deref()?.parse::<u64>().ok();
     events.sort_by_key(|event| (event_time(event), version(event)));
-    Ok(events)
 }
 
 /// When it last happened, whichever of the two APIs wrote it.
