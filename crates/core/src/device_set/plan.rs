@@ -249,7 +249,7 @@ impl Work<'_> {
             // The PV or its node is not seen yet.
             return self.soon();
         }
-        let host = pinned.map(|node| hostname(node));
+        let host = pinned.map(hostname);
         let levels = node.map(osd::levels).unwrap_or_default();
         let levels: Vec<(&str, &str)> =
             levels.iter().map(|(level, value)| (*level, value.as_str())).collect();
