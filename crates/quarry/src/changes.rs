@@ -21,11 +21,22 @@ pub struct Changes<
 pub struct Changed<K> {
     pub objects: Vec<K>,
     pub deleted: bool,
+    /// All that exist: what is not among them is gone.
+    pub is_list: bool,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Changes<K> {
     pub fn new(api: Api<K>) -> Self {
-        let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        Changes::configured(api, watcher::Config::default())
+    }
+
+    /// Only objects with these labels.
+    pub fn labelled(api: Api<K>, selector: &str) -> Self {
+        Changes::configured(api, watcher::Config::default().labels(selector))
+    }
+
+    fn configured(api: Api<K>, config: watcher::Config) -> Self {
+        let events = watcher(api, config).default_backoff().boxed();
         Changes { events, listed: Vec::new() }
     }
 
@@ -39,6 +50,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + '
                     continue;
                 }
             };
+            let is_list = matches!(event, watcher::Event::InitDone);
             let (objects, deleted) = match event {
                 watcher::Event::Init => continue,
                 watcher::Event::InitApply(object) => {
@@ -49,7 +61,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + '
                 watcher::Event::Apply(object) => (vec![object], false),
                 watcher::Event::Delete(object) => (vec![object], true),
             };
-            return Some(Changed { objects, deleted });
+            return Some(Changed { objects, deleted, is_list });
         }
     }
 }

@@ -10,10 +10,10 @@ pub use hosts::{
     DeleteAction, DetachArgs, HostCommand, HostNameArgs, HostsArgs, MoveInArgs, MoveOutArgs,
     RebootArgs, Which,
 };
-pub use osd::{OsdCommand, PrepareArgs};
+pub use osd::{OsdCommand, OsdsArgs, PrepareArgs};
 use quarry_api::names;
 use quarry_operator::Registry;
-use quarry_view::sets::OwnerRef;
+use quarry_view::{osds::Which as OsdName, sets::OwnerRef};
 pub use sets::{LedgerArgs, PlanArgs, PlanFormat, SetsArgs};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -94,7 +94,9 @@ pub enum Command {
         #[command(subcommand)]
         command: HostCommand,
     },
-    /// Show every check of a volume, device, set, LocalVolume or host, what blocks it, and what to do
+    /// List the OSDs of device sets (CephClusters) with their state, node and device
+    Osds(OsdsArgs),
+    /// Show every check of a volume, device, set, LocalVolume, host or OSD, what blocks it, and what to do
     Explain(ExplainArgs),
     /// Run the operator (in a pod, or against $KUBECONFIG)
     Operator(OperatorArgs),
@@ -246,10 +248,10 @@ pub struct DevicesArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What to explain: volume/NAME, set/NAME, localvolume/NAME, host/NAME, a device of this machine (/dev/sdb, sdb) or of a node (NODE/sdb; for a node named volume or set: node/set/sdb)
+    /// What to explain: volume/NAME, set/NAME, localvolume/NAME, host/NAME, osd/ID, osd/PVC, a device of this machine (/dev/sdb, sdb) or of a node (NODE/sdb; for a node named volume or set: node/set/sdb)
     #[arg(value_name = "WHAT", value_parser = parse_target)]
     pub target: Target,
-    /// Namespace of the operator, its sets and LocalVolumes, and the agents' Leases [default: quarry-system]; for a host its own [default: that of the kubeconfig's context]
+    /// Namespace of the operator, its sets and LocalVolumes, and the agents' Leases [default: quarry-system]; for a host or OSD its own [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Root directory of this machine, such as /host in a pod, for a device of this machine [default: /]
@@ -271,6 +273,8 @@ pub enum Target {
     Owner(OwnerRef),
     /// A BareMetalHost.
     Host(String),
+    /// An OSD of a device set.
+    Osd(OsdName),
     /// By kernel name, path or identity; without a node, of this machine.
     Device {
         node: Option<String>,
@@ -405,7 +409,7 @@ fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
-    const FORMS: &str = "write it as volume/NAME, set/NAME, localvolume/NAME, host/NAME, /dev/NAME for this machine, or NODE/DEVICE";
+    const FORMS: &str = "write it as volume/NAME, set/NAME, localvolume/NAME, host/NAME, osd/ID, /dev/NAME for this machine, or NODE/DEVICE";
     let device = |node: Option<&str>, device: &str| match (node, device) {
         (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}; {FORMS}")),
         (node, device) => {
@@ -427,6 +431,11 @@ fn parse_target(text: &str) -> Result<Target, String> {
             Err("the name is missing; write it as host/NAME".into())
         }
         Some((first, name)) if is_host(first) => Ok(Target::Host(name.to_owned())),
+        Some((first, "")) if is_osd(first) => Err(
+            "the name is missing; write it as osd/ID, or osd/NAME with the PVC of its data device"
+                .into(),
+        ),
+        Some((first, name)) if is_osd(first) => Ok(Target::Osd(OsdName::parse(name))),
         Some((first, rest)) if first.eq_ignore_ascii_case("node") => match rest.split_once('/') {
             Some((node, name)) => device(Some(node), name),
             None => Err(format!(
@@ -445,6 +454,10 @@ fn parse_target(text: &str) -> Result<Target, String> {
 
 fn is_volume(kind: &str) -> bool {
     kind.eq_ignore_ascii_case("volume") || kind.eq_ignore_ascii_case("volumes")
+}
+
+fn is_osd(kind: &str) -> bool {
+    kind.eq_ignore_ascii_case("osd") || kind.eq_ignore_ascii_case("osds")
 }
 
 fn is_host(kind: &str) -> bool {

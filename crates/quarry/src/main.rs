@@ -21,6 +21,7 @@ mod ironic;
 mod ledger;
 mod log;
 mod osd;
+mod osds;
 mod output;
 mod sanitize;
 mod sets;
@@ -95,6 +96,7 @@ async fn run(cli: Cli, registry: Registry) -> anyhow::Result<()> {
             HostCommand::MoveOut(args) => host::move_out::run(&connect, &args).await,
             HostCommand::MoveIn(args) => host::move_in::run(&connect, &args).await,
         },
+        Command::Osds(args) => osds::list::run(&connect, &args).await,
         Command::Explain(args) => explain::run(&connect, &args).await,
         Command::Ledger(args) => ledger::run(&args),
         Command::Crds(args) => match args.action {

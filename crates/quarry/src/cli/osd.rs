@@ -1,11 +1,24 @@
-//! Arguments of `quarry osd`.
+//! Arguments of `quarry osds` and `quarry osd`.
 //!
 //! Variables are upstream's where it has them, so that the pod of a prepare Job reads as there. What can be wrong in
 //! an object is taken as text and judged by the command: its result must reach the termination message, and a refusal
 //! of an argument would not.
 
+use crate::output::Format;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct OsdsArgs {
+    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "Output format")]
+    pub output: Format,
+    /// Watch for changes after listing
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Namespace of the CephClusters [default: all namespaces]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+}
 
 #[derive(Debug, Subcommand)]
 pub enum OsdCommand {

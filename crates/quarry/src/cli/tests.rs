@@ -37,6 +37,10 @@ fn every_documented_command_parses() {
         "quarry explain LocalVolume/v1",
         "quarry explain host/h1 -n metal",
         "quarry explain bmh/h1",
+        "quarry osds",
+        "quarry osds -n rook-ceph -o wide --watch",
+        "quarry explain osd/3 -n rook-ceph",
+        "quarry explain OSD/set-data-0-1f2e3d4c",
         "quarry hosts -n metal -o wide --watch",
         "quarry hosts -A -o json",
         "quarry host inspect h1 -n metal",
@@ -85,6 +89,7 @@ fn wrong_arguments_name_the_remedy() {
         ("quarry agent --node-name n1 --settling-time=-1s", "or 0s"),
         ("quarry agent --node-name n1 --rescan-interval 0s", "write it as 30s"),
         ("quarry explain volume/", "the name is missing"),
+        ("quarry explain osd/", "osd/ID"),
         ("quarry volume delete v1 --timeout soon", "write it as 30s, 5m or 1h"),
         ("quarry volume delete v1 --timeout 0s", "write it as 30s, 5m or 1h"),
         (

@@ -1,10 +1,11 @@
-//! `quarry explain`: every check of a device, a set, a LocalVolume, a Volume or a host, what blocks it, and what to do.
+//! `quarry explain`: every check of a device, a set, a LocalVolume, a Volume, a host or an OSD, what blocks it, and what to do.
 //!
 //! The explanations are values of `quarry_view::explain`; here they are read for and written as text.
-//! Next to read: `volume.rs`, `device.rs`, `owner.rs`, `host.rs`.
+//! Next to read: `volume.rs`, `device.rs`, `owner.rs`, `host.rs`, `osd.rs`.
 
 mod device;
 mod host;
+mod osd;
 mod owner;
 mod volume;
 
@@ -24,6 +25,7 @@ pub async fn run(connect: &ConnectArgs, args: &ExplainArgs) -> anyhow::Result<()
         Target::Volume(name) => volume::run(connect, args, name).await,
         Target::Owner(owner) => owner::run(connect, args, owner).await,
         Target::Host(name) => host::run(connect, args, name).await,
+        Target::Osd(which) => osd::run(connect, args, which).await,
         Target::Device { node: None, device } => device::here(connect, args, device).await,
         Target::Device { node: Some(node), device } => {
             device::on_node(connect, args, node, device).await

@@ -116,7 +116,7 @@ impl Columns {
     }
 }
 
-fn colored(text: &str, tone: Tone) -> String {
+pub fn colored(text: &str, tone: Tone) -> String {
     let color = match tone {
         Tone::Good => "32",
         Tone::Waiting => "33",

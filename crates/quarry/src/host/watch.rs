@@ -38,7 +38,7 @@ pub async fn run(
     let mut changes = Changes::new(api);
     let mut screen = Screen::new(format, style);
     let mut read_at = Timestamp::now();
-    while let Some(Changed { objects: changed, deleted }) = changes.next().await {
+    while let Some(Changed { objects: changed, deleted, .. }) = changes.next().await {
         let now = Timestamp::now();
         let keys: Vec<(String, String)> = changed.iter().map(key).collect();
         changed.into_iter().for_each(|host| snapshot.add_host(host));

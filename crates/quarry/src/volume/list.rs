@@ -84,7 +84,7 @@ async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
     let mut changes = Changes::new(api);
     let mut screen =
         Screen { wide: args.output == Format::Wide, widths: Vec::new(), printed: HashMap::new() };
-    while let Some(Changed { objects: changed, deleted }) = changes.next().await {
+    while let Some(Changed { objects: changed, deleted, .. }) = changes.next().await {
         let wanted: Vec<Volume> =
             changed.into_iter().filter(|volume| is_on(volume, args.node.as_deref())).collect();
         show(cluster, args.output, &mut screen, &wanted, deleted).await?;
