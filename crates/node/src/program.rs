@@ -82,6 +82,9 @@ impl Program<'_> {
     }
 }
 
+/// How it ended, its output and its errors.
+type Ended = (ExitStatus, Vec<u8>, Vec<u8>);
+
 impl Running {
     /// Reads what it prints until it ends or its time is up.
     pub fn wait(mut self) -> Result<Output, NodeError> {
@@ -100,7 +103,7 @@ impl Running {
         Ok(Output { code: status.code(), stdout, said: last_lines(&stderr), how: how(status) })
     }
 
-    fn collect(&mut self) -> io::Result<Option<(ExitStatus, Vec<u8>, Vec<u8>)>> {
+    fn collect(&mut self) -> io::Result<Option<Ended>> {
         let exit = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         let (Some(mut output), Some(mut errors)) =
             (self.child.stdout.take(), self.child.stderr.take())

@@ -98,9 +98,8 @@ fn read_arrays(context: &Context, host: &BareMetalHost) -> Option<Vec<Array>> {
     let has_arrays = |inventory: Arc<NodeInventory>| {
         inventory.status.as_ref().is_some_and(|status| !arrays(&status.devices).is_empty())
     };
-    if !wants_arrays(host)
-        && !(warns_of_arrays(host) && caches.store::<NodeInventory>().each().any(has_arrays))
-    {
+    let exist = || caches.store::<NodeInventory>().each().any(has_arrays);
+    if !(wants_arrays(host) || warns_of_arrays(host) && exist()) {
         return None;
     }
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());

@@ -95,7 +95,7 @@ mod tests {
         assert!(rival.is_some() && is_new);
         assert_eq!(answer.known(after(14)), Some(rival), "500 hosts ask once");
         assert_eq!(answer.known(after(15)), None);
-        assert_eq!(answer.learn(&lease(13), after(15)).1, false, "as before");
+        assert!(!answer.learn(&lease(13), after(15)).1, "as before");
         let (rival, is_new) = answer.learn(&lease(13), after(30));
         assert_eq!((rival, is_new), (None, true), "not renewed for 15 seconds of ours");
         assert_eq!(answer.known(after(31)), Some(None));

@@ -21,7 +21,7 @@ use quarry_api::{
     names::{self, ceph},
     quantity::Quantity,
 };
-use quarry_core::device_set::{CephProvider, Observed, Osd, OsdState, claims, osd};
+use quarry_core::device_set::{CephProvider, Observed, Osd, OsdState, claims, index::Index, osd};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,12 +78,13 @@ pub fn list(objects: &Objects) -> OsdList {
 fn each<T>(observed: &Observed, mut view: impl FnMut(&Osd<'_>) -> T) -> Vec<T> {
     let invalid: BTreeSet<usize> =
         problems(&observed.cluster.spec).iter().map(|one| one.set).collect();
+    let index = Index::new(observed);
     let mut found = Vec::new();
     for (at, set) in observed.cluster.spec.device_sets().enumerate() {
         found.extend(osd::of_set(observed, &CephProvider, set).iter().map(&mut view));
         // Nothing is created for a set with a problem.
         let Some(roles) = set.roles().ok().filter(|_| !invalid.contains(&at)) else { continue };
-        let new = claims::new_indices(&claims::of_set(observed, set), set.wanted());
+        let new = claims::new_indices(&claims::of_set(&index, set), set.wanted());
         for index in new.into_iter().take(MOST_NEW) {
             found.push(view(&osd::new(set, &roles, index)));
         }
@@ -233,7 +234,7 @@ fn notes(observed: &Observed) -> Vec<String> {
 }
 
 fn count_note(observed: &Observed, set: &DeviceSet) -> Option<String> {
-    let (exist, wanted) = (claims::of_set(observed, set).len(), set.wanted());
+    let (exist, wanted) = (claims::of_set(&Index::new(observed), set).len(), set.wanted());
     if exist > wanted {
         return Some(format!(
             "set {} has {exist} OSDs, and its count is {wanted}: they stay; remove an OSD from Ceph first, then its Deployment and PVCs",

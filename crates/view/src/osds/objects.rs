@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
+    sync::Arc,
 };
 
 /// By namespace and name.
@@ -123,11 +124,18 @@ impl Objects {
         self.clusters.keys().map(|(namespace, _)| namespace.clone()).collect()
     }
 
+    fn others(&self, cluster: &CephCluster) -> Vec<Arc<CephCluster>> {
+        let own = key(cluster);
+        let same = self.clusters.iter().filter(|(place, _)| place.0 == own.0 && **place != own);
+        same.map(|(_, other)| Arc::new(other.clone())).collect()
+    }
+
     /// As the planner sees them, without what only it needs: access to Ceph, classes and nodes.
     pub(super) fn observed(&self, cluster: &CephCluster) -> Observed {
         let namespace = cluster.namespace().unwrap_or_default();
         Observed {
             cluster: cluster.clone(),
+            others: self.others(cluster),
             rook: None,
             access: Err("it was not read".to_owned()),
             claims: within(&self.claims, &namespace),
