@@ -10,7 +10,7 @@ use serde_json::json;
 /// For the whole connection; a command that has connected is answered within moments, or its caller ends it.
 pub const CONNECT_TIMEOUT_SECONDS: u32 = 15;
 
-/// Variables that change what a command of Ceph does. Whoever runs one removes them from its environment.
+/// Variables that change what a command of Ceph does. They are removed from its environment.
 pub const REMOVED_VARIABLES: [&str; 3] = ["CEPH_ARGS", "CEPH_CONF", "CEPH_KEYRING"];
 
 /// Not run through a shell. Standard input is empty unless `stdin` is set: no command may ask a question.

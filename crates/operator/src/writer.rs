@@ -115,22 +115,7 @@ impl Writer {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        self.count::<K>("delete");
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: version.map(str::to_owned),
-            }),
-            ..DeleteParams::default()
-        };
-        quarry_failpoint::failpoint!("operator.delete.before");
-        let answer = api.delete(name, &parameters).await;
-        quarry_failpoint::failpoint!("operator.delete.after");
-        match answer {
-            Ok(_) => Ok(()),
-            Err(error) if is_code(&error, 404) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.delete_if(api, name, DeleteParams::default(), uid, version).await
     }
 
     /// As `delete`; what it owns goes first.
@@ -143,20 +128,35 @@ impl Writer {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
+        self.delete_if(api, name, DeleteParams::foreground(), uid, None).await
+    }
+
+    async fn delete_if<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        how: DeleteParams,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<(), kube::Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
         self.count::<K>("delete");
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(uid.to_owned()),
-                resource_version: None,
+                resource_version: version.map(str::to_owned),
             }),
-            ..DeleteParams::foreground()
+            ..how
         };
         quarry_failpoint::failpoint!("operator.delete.before");
         let answer = api.delete(name, &parameters).await;
         quarry_failpoint::failpoint!("operator.delete.after");
         match answer {
+            Ok(_) => Ok(()),
             Err(error) if is_code(&error, 404) => Ok(()),
-            answer => answer.map(drop),
+            Err(error) => Err(error),
         }
     }
 

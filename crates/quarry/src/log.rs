@@ -25,6 +25,7 @@ fn default_filter(command: &Command) -> &'static str {
         | Command::Devices(_)
         | Command::Sets(_)
         | Command::Hosts(_)
+        | Command::Osds(_)
         | Command::Host { .. }
         | Command::Plan(_)
         | Command::Explain(_)

@@ -7,8 +7,8 @@ use k8s_openapi::api::{
 };
 use kube::Resource;
 use quarry_api::{
-    BareMetalHost, HardwareData, LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult,
-    LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
+    BareMetalHost, CephCluster, HardwareData, LocalVolume, LocalVolumeDiscovery,
+    LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
 };
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -55,6 +55,7 @@ kinds! {
     Host = BareMetalHost, OWN;
     HardwareData = HardwareData, OWN;
     Secret = Secret, OWN;
+    CephCluster = CephCluster, OWN;
 }
 
 /// Compared with every call: put together once, in the order of the kinds.

@@ -23,7 +23,7 @@ pub struct OsdsArgs {
 #[derive(Debug, Subcommand)]
 pub enum OsdCommand {
     /// Make an OSD of a blank device, or report the one that is on it (in the pod of a prepare Job)
-    Prepare(PrepareArgs),
+    Prepare(Box<PrepareArgs>),
     /// Copy this binary and its libraries to a directory (in the init container of a prepare Job)
     Install {
         /// Directory, which exists

@@ -53,6 +53,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_types, reason = "a test starts what it installed")]
 mod tests {
     use super::*;
     use std::process::Command;

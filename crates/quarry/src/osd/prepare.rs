@@ -1,7 +1,12 @@
 //! `quarry osd prepare`: from a blank device to an OSD that can be started, or to the one that is there.
 //!
-//! 1. Read: flags, keyring, devices. 2. Judge: refuse, adopt or prepare. 3. Ask the monitors for the cluster's identity
-//! and its OSDs. 4. Register the OSD. 5. mkfs. 6. Read the label back.
+//! 1. Read: flags, keyring, devices.
+//! 2. Judge: refuse, adopt or prepare.
+//! 3. Ask the monitors for the cluster's identity and its OSDs.
+//! 4. Register the OSD.
+//! 5. mkfs.
+//! 6. Read the label back.
+//!
 //! Nothing is remembered between runs: the UUID is the PVC's UID and the key is derived, so that a run that was killed
 //! anywhere is repeated from the beginning and ends with the same ID. Before step 4 nothing has been changed anywhere.
 

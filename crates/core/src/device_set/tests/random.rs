@@ -2,7 +2,7 @@
 
 use super::{World, failed, set};
 use kube::ResourceExt;
-use proptest::{prelude::*, test_runner::Config};
+use proptest::prelude::*;
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -94,7 +94,6 @@ fn consistent(world: &World) {
 
 // invariant: 3, 5
 proptest! {
-    #![proptest_config(Config { cases: if std::env::var_os("FULL").is_some() { 4096 } else { 256 }, ..Config::default() })]
     #[test]
     fn a_device_becomes_one_osd_whatever_happens(
         events in prop::collection::vec(event(), 0..60),

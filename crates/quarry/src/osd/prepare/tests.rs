@@ -19,7 +19,7 @@ fn parse(directory: &Path, more: &[&str]) -> PrepareArgs {
     let files = ["--keyring", &keyring, "--work-dir", &work];
     let cli = Cli::parse_from(fixed.iter().chain(&files).chain(more));
     match cli.command {
-        Command::Osd { command: OsdCommand::Prepare(args) } => args,
+        Command::Osd { command: OsdCommand::Prepare(args) } => *args,
         other => panic!("{other:?}"),
     }
 }
@@ -93,7 +93,7 @@ fn result_names_devices_and_location() {
         ],
     );
     let result = Run::new(&args).unwrap().completed(3, "prepared osd.3".into());
-    insta::assert_snapshot!(result.to_json(), @"");
+    insta::assert_snapshot!(result.to_json(), @r#"{"osds":[{"id":3,"cluster":"ceph","uuid":"1e0bd6a2-5d5c-4c0a-9a52-1f8c3a2b4d10","device-class":"","lv-path":"/dev/rook/device0","metadata-path":"/dev/rook/device1","wal-path":"","location":"root=default host=node-1-example","lv-mode":"raw","store":"bluestore","encrypted":false,"nodeName":"node-1.example","pvcName":"set1-data-0"}],"status":"completed","pvc-backed-osd":true,"message":"prepared osd.3"}"#);
     let conf = fs::read_to_string(directory.path().join("work/ceph.conf")).unwrap();
     assert!(conf.starts_with(&format!("[global]\nfsid = {FSID}\nmon_host = 10.0.0.1\n")), "{conf}");
 }
