@@ -11,6 +11,7 @@
 mod bare;
 mod cluster;
 mod device_claims;
+mod device_sets;
 mod devices;
 mod figures;
 mod standalone;
@@ -33,6 +34,9 @@ async fn main() -> Result<()> {
         Some("device-claims") => {
             device_claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await
         }
-        _ => bail!("usage: quarry-bench standalone | devices | device-claims | cluster"),
+        Some("device-sets") => device_sets::run(),
+        _ => bail!(
+            "usage: quarry-bench standalone | devices | device-claims | device-sets | cluster"
+        ),
     }
 }

@@ -19,7 +19,7 @@ use quarry_api::{
     node_job::OwnerKind,
     volume::Phase,
 };
-use quarry_core::device_claim::confirm::previous;
+use quarry_core::{device_claim::confirm::previous, device_set::OsdState};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -35,6 +35,13 @@ use tokio_util::sync::CancellationToken;
 struct ReconcileLabel {
     controller: &'static str,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OsdLabel {
+    namespace: String,
+    cluster: String,
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -133,6 +140,7 @@ pub struct Metrics {
     hosts: Family<HostLabel, Gauge>,
     ironic_errors: Family<MeaningLabel, Counter>,
     host_rival: Gauge,
+    osds: Family<OsdLabel, Gauge>,
     leading: Gauge,
     ready: AtomicBool,
 }
@@ -186,6 +194,8 @@ impl Default for Metrics {
             "1 while another operator drives BareMetalHosts, so that this one does not",
             host_rival.clone(),
         );
+        let osds = Family::default();
+        registry.register("osds", "OSDs of device sets by state", osds.clone());
         registry.register("leader", "1 while this operator leads", leading.clone());
         Metrics {
             registry,
@@ -202,6 +212,7 @@ impl Default for Metrics {
             hosts,
             ironic_errors,
             host_rival,
+            osds,
             leading,
             ready: AtomicBool::new(false),
         }
@@ -270,6 +281,20 @@ impl Metrics {
         for state in touched {
             let all = known.values().filter_map(|counts| counts.get(state)).sum();
             self.stages.get_or_create(&StateLabel { state }).set(all);
+        }
+    }
+
+    /// The OSDs of one cluster by state; none when it is gone.
+    pub fn set_osds(&self, namespace: &str, cluster: &str, counts: &BTreeMap<&'static str, usize>) {
+        for state in OsdState::WORDS {
+            let label = OsdLabel { namespace: namespace.into(), cluster: cluster.into(), state };
+            match counts.get(state) {
+                Some(count) => {
+                    let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                    self.osds.get_or_create(&label).set(count);
+                }
+                None => drop(self.osds.remove(&label)),
+            }
         }
     }
 
@@ -393,6 +418,21 @@ pub async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn osds_are_counted_per_cluster_until_it_is_gone() {
+        let metrics = Metrics::default();
+        metrics.set_osds("rook-ceph", "store", &BTreeMap::from([("Running", 2), ("Refused", 1)]));
+        metrics.set_osds("rook-ceph", "store", &BTreeMap::from([("Running", 3)]));
+        let mut text = String::new();
+        encode(&mut text, &metrics.registry).unwrap();
+        let line = "quarry_osds{namespace=\"rook-ceph\",cluster=\"store\",state=\"Running\"} 3";
+        assert!(text.contains(line) && !text.contains("Refused"), "{text}");
+        metrics.set_osds("rook-ceph", "store", &BTreeMap::new());
+        let mut text = String::new();
+        encode(&mut text, &metrics.registry).unwrap();
+        assert!(!text.contains("quarry_osds{"), "{text}");
+    }
 
     #[test]
     fn stages_are_counted_over_all_owners_and_go_with_them() {

@@ -30,7 +30,7 @@ use k8s_openapi::api::{
 };
 use quarry_api::{CephCluster, CephClusterStatus};
 use quarry_ceph::Uuid;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Everything that the OSDs of one cluster depend on, read at once.
 #[derive(Clone, Debug)]
@@ -113,6 +113,8 @@ pub struct Plan {
     /// `None`: it is as it should be.
     pub status: Option<Box<CephClusterStatus>>,
     pub events: Vec<PendingEvent>,
+    /// OSDs by state, for metrics.
+    pub counts: BTreeMap<&'static str, usize>,
     pub requeue: Option<SignedDuration>,
 }
 

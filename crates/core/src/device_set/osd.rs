@@ -71,6 +71,23 @@ pub enum OsdState {
 }
 
 impl OsdState {
+    /// All of them.
+    pub const WORDS: [&'static str; 13] = [
+        "New",
+        "Unprepared",
+        "Unscheduled",
+        "Preparing",
+        "ResultLost",
+        "PrepareFailed",
+        "Refused",
+        "Prepared",
+        "Starting",
+        "Running",
+        "NotReady",
+        "ClaimLost",
+        "Conflict",
+    ];
+
     pub fn word(&self) -> &'static str {
         match self {
             OsdState::New => "New",

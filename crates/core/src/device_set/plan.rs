@@ -290,5 +290,5 @@ fn finish(
     now: Timestamp,
 ) -> Plan {
     let (status, events) = report::write(observed, &report, now);
-    Plan { steps, status, events, requeue }
+    Plan { steps, status, events, counts: report.counts, requeue }
 }

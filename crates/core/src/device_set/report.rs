@@ -29,7 +29,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// OSDs whose turn has not come.
     pub waiting: usize,
-    counts: BTreeMap<&'static str, usize>,
+    pub counts: BTreeMap<&'static str, usize>,
     problems: Vec<String>,
     total: usize,
 }

@@ -18,6 +18,8 @@ use serde_json::json;
 
 pub async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {
     let cluster = &observed.cluster;
+    let namespace = cluster.namespace().unwrap_or_default();
+    context.metrics.set_osds(&namespace, &cluster.name_any(), &plan.counts);
     let mut refused = None;
     for step in &plan.steps {
         // One OSD that the API server refuses stops no other.
@@ -35,7 +37,6 @@ pub async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result
         }
     }
     if let Some(status) = &plan.status {
-        let namespace = cluster.namespace().unwrap_or_default();
         let api: Api<CephCluster> = Api::namespaced(context.client.clone(), &namespace);
         let version = cluster.resource_version().unwrap_or_default();
         let conditions = |status: serde_json::Value| json!({"conditions": status});

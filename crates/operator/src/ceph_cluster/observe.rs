@@ -17,7 +17,11 @@ use std::{collections::HashSet, fmt::Debug};
 const BOOTSTRAP_SECRET: &str = "quarry-ceph-bootstrap-osd";
 
 pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
-    let Some(cluster) = context.caches.get::<CephCluster>(key) else { return Ok(None) };
+    let Some(cluster) = context.caches.get::<CephCluster>(key) else {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        context.metrics.set_osds(namespace, name, &BTreeMap::new());
+        return Ok(None);
+    };
     let Some(daemon_set) = &context.agent_daemon_set else { return Ok(None) };
     let cluster = (*cluster).clone();
     let others = context.caches.all::<CephCluster>().into_iter().filter(|other| {

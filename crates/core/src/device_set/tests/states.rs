@@ -1,6 +1,6 @@
 //! From a PVC to a running OSD, and where it stops.
 
-use super::{World, completed, failed, from, set};
+use super::{super::OsdState, World, completed, failed, from, set};
 use kube::ResourceExt;
 use serde_json::json;
 use std::sync::Arc;
@@ -193,4 +193,25 @@ fn sets_that_are_refused_stop_no_other() {
         assert!(message.contains(words), "{words} in {message}");
     }
     assert_eq!(world.seen.claims.len(), 1);
+}
+
+#[test]
+fn every_state_has_its_word_in_the_list() {
+    let text = String::new;
+    let all = [
+        OsdState::New,
+        OsdState::Unprepared,
+        OsdState::Unscheduled(text()),
+        OsdState::Preparing,
+        OsdState::ResultLost,
+        OsdState::PrepareFailed(text()),
+        OsdState::Refused(text()),
+        OsdState::Prepared,
+        OsdState::Starting,
+        OsdState::Running,
+        OsdState::NotReady(text()),
+        OsdState::ClaimLost(text()),
+        OsdState::Conflict(text()),
+    ];
+    assert_eq!(all.map(|state| state.word()), OsdState::WORDS);
 }
