@@ -11,7 +11,10 @@ use kube::{Api, Resource, ResourceExt, api::ListParams};
 use quarry_api::{CephCluster, names::ceph};
 use quarry_core::device_set::{Access, Observed, Settings, pods::config_name};
 use serde::de::DeserializeOwned;
-use std::{collections::HashSet, fmt::Debug};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Debug,
+};
 
 /// The Secret of a user that may only register OSDs, if an administrator made one.
 const BOOTSTRAP_SECRET: &str = "quarry-ceph-bootstrap-osd";
