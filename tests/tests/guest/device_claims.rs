@@ -7,7 +7,7 @@ use crate::{
     volumes::{all_confirmed, is_offered, path, serial_behind},
 };
 use kube::ResourceExt;
-use quarry_api::{names, node_inventory::DeviceState, node_job::JobPhase};
+use quarry_api::{NodeJob, names, node_inventory::DeviceState, node_job::JobPhase};
 use quarry_tests::guest::{AGENT_DATA, Disk, Guest, Image, MIB, Qemu, until};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt};
@@ -253,8 +253,11 @@ fn wipe_is_repeated_after_a_power_failure() {
     });
     let mut disks = guest.power_cut();
     let jobs = cluster.jobs();
-    assert_eq!(jobs.len(), 1);
-    assert_ne!(jobs[0].status.as_ref().and_then(|status| status.phase), Some(JobPhase::Succeeded));
+    // An earlier one may have failed: where the machine is slow, udev still reads the disk that was just filled.
+    let phase = |job: &NodeJob| job.status.as_ref().and_then(|status| status.phase);
+    let begun: Vec<_> = jobs.iter().filter(|job| phase(job) != Some(JobPhase::Failed)).collect();
+    assert_eq!(begun.len(), 1, "{}", json!(jobs));
+    assert_ne!(phase(begun[0]), Some(JobPhase::Succeeded));
     assert!(holds_secret(&wiped.bytes().contents()), "it was not finished");
 
     let mut guest = Qemu::restore("cut");
@@ -264,10 +267,9 @@ fn wipe_is_repeated_after_a_power_failure() {
     }
     guest.mount_state_disk(OWN_DISK);
     let ledger = guest.run(&format!("cat {AGENT_DATA}/ledger*"));
-    assert!(
-        ledger.contains("intent") && !ledger.contains("outcome"),
-        "the started wipe is recorded: {ledger}"
-    );
+    let last = ledger.lines().rfind(|line| line.contains("intent") || line.contains("outcome"));
+    let is_open = last.is_some_and(|line| line.contains("intent"));
+    assert!(is_open, "the started wipe is recorded, and not as ended: {ledger}");
     cluster.start_agent(&mut guest, "100ms");
     let again = cluster.volumes_are(&[&guest], "the wiped one is offered again", |found| {
         let is_new = |pv: &&k8s_openapi::api::core::v1::PersistentVolume| {
