@@ -13,6 +13,7 @@ pub mod key;
 pub mod label;
 pub mod osd;
 pub mod parse;
+pub mod registered;
 pub mod result;
 pub mod status;
 pub mod uuid;

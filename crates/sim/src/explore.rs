@@ -202,3 +202,66 @@ pub(crate) fn each(count: usize, job: impl Fn(usize) -> Option<String> + Sync) -
     found.sort();
     found.into_iter().map(|(_, failure)| failure).collect()
 }
+
+/// Once without faults, then once for every point and fault that is chosen; `test` is where a run is replayed.
+pub fn every_point_of(
+    story: &'static str,
+    test: &str,
+    choice: Choice,
+    play: impl Fn(&Mode) -> Result<RunReport, Failed> + Sync,
+) -> Summary {
+    let summary = |points, runs, failures| Summary { story, points, runs, failures };
+    let calm = match play(&Mode::Ordered(Vec::new())) {
+        Ok(calm) => calm,
+        Err(failed) => return summary(0, 1, vec![replayed(story, test, "", &failed.why)]),
+    };
+    let faults = choice.faults(&calm.points);
+    let failures = each(faults.len(), |index| {
+        let fault = faults[index];
+        let wrong = wrong(play(&Mode::Ordered(vec![fault])), &calm, 1)?;
+        Some(replayed(story, test, &fault.to_string(), &wrong))
+    });
+    summary(calm.points.len(), faults.len() + 1, failures)
+}
+
+/// Random orders with random faults: seeds from `first` on.
+pub fn random_of(
+    story: &'static str,
+    test: &str,
+    first: u64,
+    count: u64,
+    play: impl Fn(&Mode) -> Result<RunReport, Failed> + Sync,
+) -> Summary {
+    let summary = |points, runs, failures| Summary { story, points, runs, failures };
+    let calm = match play(&Mode::Ordered(Vec::new())) {
+        Ok(calm) => calm,
+        Err(failed) => return summary(0, 1, vec![replayed(story, test, "", &failed.why)]),
+    };
+    let runs = usize::try_from(count).unwrap_or(usize::MAX);
+    let failures = each(runs, |index| {
+        let seed = first + index as u64;
+        let wrong = wrong(play(&random_mode(seed)), &calm, 0)?;
+        Some(replayed(story, test, &format!("seed={seed}"), &wrong))
+    });
+    summary(calm.points.len(), runs, failures)
+}
+
+fn wrong(got: Result<RunReport, Failed>, calm: &RunReport, strikes: usize) -> Option<String> {
+    match got {
+        Err(failed) => Some(failed.why),
+        Ok(ended) if ended.struck.len() < strikes => {
+            Some("it did not strike: the run is not deterministic".to_owned())
+        }
+        Ok(ended) if ended.end != calm.end => Some(format!(
+            "another end\n--- without faults ---\n{}\n--- now ---\n{}",
+            calm.end, ended.end
+        )),
+        Ok(_) => None,
+    }
+}
+
+fn replayed(story: &str, test: &str, how: &str, wrong: &str) -> String {
+    format!(
+        "{story} {how}: {wrong}\n  replay: QUARRY_SIM_REPLAY='{story} {how}' cargo test -p quarry-sim --test {test} replay -- --nocapture"
+    )
+}

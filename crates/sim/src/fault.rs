@@ -23,6 +23,8 @@ pub enum Track {
     Agent,
     /// The agent's operations on the node.
     Disk,
+    /// What prepare pods do, to devices and to Ceph.
+    Prepare,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,6 +166,7 @@ impl fmt::Display for Track {
             Track::Kernel => f.write_str("kernel"),
             Track::Agent => f.write_str("agent"),
             Track::Disk => f.write_str("disk"),
+            Track::Prepare => f.write_str("prepare"),
         }
     }
 }
@@ -199,6 +202,7 @@ impl FromStr for Fault {
             "kernel" => Track::Kernel,
             "agent" => Track::Agent,
             "disk" => Track::Disk,
+            "prepare" => Track::Prepare,
             _ => id("operator")
                 .map(Track::Operator)
                 .or(id("watch").map(Track::Watch))

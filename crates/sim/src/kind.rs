@@ -1,8 +1,10 @@
 //! The kinds that the simulator follows: one line each; where the API serves them follows from their types.
 
 use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
     coordination::v1::Lease,
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
+    core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret},
     storage::v1::StorageClass,
 };
 use kube::Resource;
@@ -56,6 +58,11 @@ kinds! {
     HardwareData = HardwareData, OWN;
     Secret = Secret, OWN;
     CephCluster = CephCluster, OWN;
+    OsdClaim = PersistentVolumeClaim, OWN;
+    PrepareJob = Job, OWN;
+    Pod = Pod, OWN;
+    ConfigMap = ConfigMap, OWN;
+    Deployment = Deployment, OWN;
 }
 
 /// Compared with every call: put together once, in the order of the kinds.

@@ -22,6 +22,8 @@ mod kind;
 pub mod many_nodes;
 mod node_ops;
 mod operator;
+mod operators;
+pub mod osds;
 mod process;
 mod pv_stories;
 mod random;

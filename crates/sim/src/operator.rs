@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use quarry_api::names;
 use quarry_apiserver::ApiService;
+use quarry_core::agent_daemon_set::DaemonSetSettings;
 use quarry_operator::{
     Context, OperatorOptions, Registry,
     bare_metal_host::HostOptions,
@@ -44,6 +45,14 @@ type Queue = Arc<Mutex<BTreeMap<Key, Instant>>>;
 pub enum Done {
     Listed(Kind, Result<u64, String>),
     Reconciled(Key, Option<Duration>),
+}
+
+/// What controllers need besides the API.
+#[derive(Default)]
+pub struct Parts {
+    pub hosts: Option<HostOptions>,
+    /// Of Quarry, for pods that it makes.
+    pub image: Option<&'static str>,
 }
 
 pub struct Operator {
@@ -79,7 +88,7 @@ impl Operator {
             .without(group::AGENT_DAEMON_SET)
             .without(group::HOSTS)
             .without(group::DEVICE_SETS);
-        Self::with(id, service, shared, clock, lag, Arc::default(), registry, None)
+        Self::with(id, service, shared, clock, lag, Arc::default(), registry, Parts::default())
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a process is started with")]
@@ -91,7 +100,7 @@ impl Operator {
         lag: Duration,
         gate: Arc<Gate>,
         registry: Registry,
-        hosts: Option<HostOptions>,
+        parts: Parts,
     ) -> Self {
         let proxy = FaultProxy {
             service,
@@ -103,9 +112,9 @@ impl Operator {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),
             registry,
             election_identity: None,
-            agent_daemon_set: None,
+            agent_daemon_set: parts.image.map(daemon_set),
             job_retention: JOB_RETENTION,
-            hosts,
+            hosts: parts.hosts,
             check_crds: false,
         };
         let client = Client::new(proxy, names::DEFAULT_NAMESPACE);
@@ -264,6 +273,18 @@ impl Operator {
             let due = Instant::now() + driver::debounce(&registry, &key);
             push(&queue, key, due);
         })
+    }
+}
+
+fn daemon_set(image: &str) -> DaemonSetSettings {
+    DaemonSetSettings {
+        namespace: names::DEFAULT_NAMESPACE.to_owned(),
+        image: image.to_owned(),
+        image_pull_policy: "IfNotPresent".to_owned(),
+        data_dir: "/var/lib/quarry".to_owned(),
+        rescan_interval: SignedDuration::from_hours(1),
+        settling_time: SignedDuration::from_secs(1),
+        deployment: None,
     }
 }
 

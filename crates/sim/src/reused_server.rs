@@ -3,8 +3,9 @@
 
 use crate::{admin_client::AdminClient, clock::Clock, lock};
 use http::Method;
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
 use quarry_api::{admission, crds, names};
-use quarry_apiserver::{Options, Server};
+use quarry_apiserver::{BuiltIn, Options, Server};
 use serde_json::json;
 use std::{
     cell::RefCell,
@@ -28,10 +29,12 @@ thread_local! {
 }
 
 /// What a story can leave behind; the first of them may be held by finalizers.
-const COLLECTIONS: [&str; 17] = [
+const COLLECTIONS: [&str; 23] = [
     "/apis/metal3.io/v1alpha1/namespaces/quarry-system/hardwaredata",
     "/apis/metal3.io/v1alpha1/namespaces/quarry-system/baremetalhosts",
     "/api/v1/namespaces/quarry-system/secrets",
+    "/api/v1/namespaces/quarry-system/pods",
+    "/apis/batch/v1/namespaces/quarry-system/jobs",
     "/apis/storage.metalk8s.scality.com/v1alpha1/volumes",
     "/api/v1/persistentvolumes",
     "/api/v1/namespaces/default/persistentvolumeclaims",
@@ -46,9 +49,13 @@ const COLLECTIONS: [&str; 17] = [
     "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumediscoveries",
     "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumediscoveryresults",
     "/api/v1/namespaces/quarry-system/events",
+    "/apis/ceph.rook.io/v1/namespaces/quarry-system/cephclusters",
+    "/apis/apps/v1/namespaces/quarry-system/deployments",
+    "/api/v1/namespaces/quarry-system/configmaps",
+    "/api/v1/namespaces/quarry-system/persistentvolumeclaims",
 ];
 
-const WITH_FINALIZERS: usize = 9;
+const WITH_FINALIZERS: usize = 11;
 
 /// An empty server whose time begins now.
 pub async fn take() -> (Server, Clock) {
@@ -88,7 +95,11 @@ fn make(number: usize, now: Clock) -> Bench {
             let next = counter.fetch_add(1, Ordering::Relaxed);
             format!("00000000-0000-4000-8{number:03x}-{next:012x}")
         }),
-        extra_kinds: Vec::new(),
+        extra_kinds: vec![
+            BuiltIn::pod(),
+            BuiltIn::workload::<Job>(&[]),
+            BuiltIn::workload::<Deployment>(&["deploy"]),
+        ],
     });
     Bench { number, server, clock, uids }
 }

@@ -39,6 +39,18 @@ pub enum Mode {
     Random { seed: u64, one_in: usize, at_most: u32 },
 }
 
+impl Mode {
+    /// Who decides about faults, and about the order.
+    pub(crate) fn parts(&self) -> (Injector, Option<Random>) {
+        match self {
+            Mode::Ordered(faults) => (Injector::assignment(faults.clone()), None),
+            Mode::Random { seed, one_in, at_most } => {
+                (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed)))
+            }
+        }
+    }
+}
+
 /// A run that went well.
 pub struct RunReport {
     /// API and node at the end, without what differs between equal runs.

@@ -69,8 +69,10 @@ impl World {
 
     /// What a list was made of before the last change of the kind.
     fn before_last(&self, kind: Kind) -> Option<&[Change]> {
-        // Secrets are listed by a label, which is not known here.
-        if kind == Kind::Secret {
+        // These are listed by a label, which is not known here.
+        if [Kind::Secret, Kind::OsdClaim, Kind::PrepareJob, Kind::Pod].contains(&kind)
+            || [Kind::ConfigMap, Kind::Deployment].contains(&kind)
+        {
             return None;
         }
         let (_, before) = self

@@ -146,7 +146,8 @@ impl Ceph {
         *shared = None;
     }
 
-    fn try_tool(&self, command: &[&str]) -> Output {
+    /// Runs a command where Ceph's tools are.
+    pub fn try_tool(&self, command: &[&str]) -> Output {
         let base = ["-n", NAMESPACE, "exec", "-i", "deploy/rook-ceph-tools", "--"];
         try_run("kubectl", &[&base, command].concat(), None)
     }

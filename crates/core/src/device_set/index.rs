@@ -1,6 +1,6 @@
 //! Objects by what they are found by: a cluster of thousands of OSDs is planned in milliseconds.
 
-use super::{Observed, claims::place, pods};
+use super::{Observed, claims::place, osd::Nodes, pods};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     batch::v1::Job,
@@ -165,8 +165,8 @@ impl<'a> Index<'a> {
         self.pods.get(uid).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The node that this selects, if it is only one.
-    pub fn only_node(&self, required: &NodeSelector) -> Option<&'a Node> {
+    /// The nodes that this selects: `One`, or whether there are several or none.
+    pub fn nodes_of(&self, required: &NodeSelector) -> Nodes<'a> {
         let fits = |node: &&'a Arc<Node>| crate::node_selector::selects(Some(required), node);
         let mut found: Vec<&'a Arc<Node>> = match named(required) {
             Some(names) => {
@@ -175,8 +175,11 @@ impl<'a> Index<'a> {
             }
             None => self.observed.nodes.iter().filter(fits).take(2).collect(),
         };
-        let last = found.pop()?;
-        found.is_empty().then(|| last.as_ref())
+        match (found.pop(), found.is_empty()) {
+            (Some(node), true) => Nodes::One(node),
+            (Some(_), false) => Nodes::Several,
+            (None, _) => Nodes::Unseen,
+        }
     }
 
     pub fn volume(&self, name: &str) -> Option<&'a PersistentVolume> {

@@ -393,11 +393,23 @@ fn has_run(deployment: &Deployment) -> bool {
     })
 }
 
-/// The node that the volumes of an OSD are on. `None`: they can be used on several.
-pub fn node_of<'a>(osd: &Osd<'_>, index: &Index<'a>) -> Option<&'a Node> {
-    let name = osd.data()?.spec.as_ref()?.volume_name.as_deref()?;
-    let volume = index.volume(name)?;
-    index.only_node(volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?)
+/// Where the volumes of an OSD can be used.
+#[derive(Clone, Copy, Debug)]
+pub enum Nodes<'a> {
+    One(&'a Node),
+    Several,
+    /// The PV, or its node, is not known: it could be either of them.
+    Unseen,
+}
+
+pub fn nodes_of<'a>(osd: &Osd<'_>, index: &Index<'a>) -> Nodes<'a> {
+    let bound = osd.data().and_then(|claim| claim.spec.as_ref()?.volume_name.as_deref());
+    let Some(volume) = bound.and_then(|name| index.volume(name)) else { return Nodes::Unseen };
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    match affinity.and_then(|affinity| affinity.required.as_ref()) {
+        Some(required) => index.nodes_of(required),
+        None => Nodes::Several,
+    }
 }
 
 /// Levels of the CRUSH map that a node is in, from the lowest; a level that repeats the value of a lower one is left out.

@@ -3,7 +3,7 @@
 use super::{
     Access, Observed, Plan, Step, claims,
     index::Index,
-    osd::{self, Osd, OsdState},
+    osd::{self, Nodes, Osd, OsdState},
     pods,
     provider::{CephProvider, Prepared, Provider},
     report::{self, Report},
@@ -242,11 +242,20 @@ impl Work<'_> {
 
     fn start(&mut self, osd: &Osd<'_>) {
         let Some(Ok(prepared)) = &osd.result else { return };
-        let node = osd::node_of(osd, self.index);
+        let node = match osd::nodes_of(osd, self.index) {
+            Nodes::One(node) => Some(node),
+            Nodes::Several => None,
+            // Without it an OSD that stays on its node would be made one that may move.
+            Nodes::Unseen => return self.soon(),
+        };
         let portable = osd.set.portable.unwrap_or(node.is_none());
-        let pinned = node.filter(|_| !portable);
+        // A volume that can be used on several nodes stays where it was prepared, if it is not to move.
+        let prepared_on = || self.observed.nodes.iter().find(|one| one.name_any() == prepared.node);
+        let pinned = match portable {
+            true => None,
+            false => node.or_else(|| prepared_on().map(AsRef::as_ref)),
+        };
         if !portable && pinned.is_none() {
-            // The PV or its node is not seen yet.
             return self.soon();
         }
         let host = pinned.map(hostname);

@@ -38,6 +38,8 @@ pub struct Prepared {
     /// As `root=default host=node-1`.
     pub location: String,
     pub device_class: String,
+    /// The node that it was prepared on; empty in results of earlier versions of upstream.
+    pub node: String,
 }
 
 /// Why a prepare run has made nothing.
@@ -142,6 +144,7 @@ impl Provider for CephProvider {
                 uuid: osd.uuid.clone(),
                 location: osd.location.clone(),
                 device_class: osd.device_class.clone(),
+                node: osd.node_name.clone(),
             }),
             // Upstream counts this as success, and no OSD ever appears.
             (RunStatus::Completed, None) => Err(Failed {

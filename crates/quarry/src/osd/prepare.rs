@@ -21,7 +21,8 @@ use quarry_ceph::{
     command::{crush_location, link_path},
     config::{self, User},
     judge::{Target, judge},
-    osd::{OsdDump, parse_new_id, parse_osd_dump},
+    osd::parse_osd_dump,
+    registered::{self, Registered},
     result::Reason,
 };
 use quarry_failpoint::failpoint;
@@ -31,9 +32,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use tracing::info;
-
-/// EEXIST, as the exit code of `ceph osd new`.
-const EXISTS: i32 = 17;
 
 /// Below the working directory.
 const OSD_DIRECTORY: &str = "osd";
@@ -52,15 +50,15 @@ pub fn run(args: &PrepareArgs) -> Result<PrepareResult, Failure> {
     let mut devices = OpenDevices::open(args)?;
     let verdict = judge(&run.target, &devices.data, &devices.others);
     failpoint!("osd.judged");
-    match verdict {
-        Verdict::Refuse(refusal) => Err(Failure::new(refusal.reason, refusal.message)),
-        Verdict::Adopt { id } => {
-            run.verify_known(id)?;
+    match &verdict {
+        Verdict::Refuse(refusal) => Err(Failure::new(refusal.reason, refusal.message.clone())),
+        &Verdict::Adopt { id } => {
+            run.verify(&verdict)?;
             info!(id, "adopted");
             Ok(run.completed(id, format!("osd.{id} was prepared earlier")))
         }
         Verdict::Prepare | Verdict::FinishHalfDone => {
-            run.verify_never_started()?;
+            run.verify(&verdict)?;
             let id = run.register()?;
             failpoint!("osd.registered");
             run.make(id, &mut devices)?;
@@ -104,59 +102,15 @@ impl<'a> Run<'a> {
         Ok(Self { args, target, user, session, device_class })
     }
 
-    fn osd_dump(&self) -> Result<OsdDump, Failure> {
+    /// Asks the monitors whether they allow what the devices say.
+    fn verify(&self, verdict: &Verdict) -> Result<(), Failure> {
         let attempt = "reading the OSDs of the cluster";
         let output = ask_monitors(&self.session.osd_dump(), attempt, &self.args.mon_host)?;
         let dump = parse_osd_dump(&output).map_err(Failure::because(Reason::CommandFailed))?;
         failpoint!("osd.connected");
-        if dump.fsid == self.target.fsid {
-            return Ok(dump);
-        }
-        Err(Failure::new(
-            Reason::FsidMismatch,
-            format!(
-                "the monitors at {} serve cluster {}, but --fsid is {}; check the Secrets rook-ceph-mon and rook-ceph-config",
-                self.args.mon_host, dump.fsid, self.target.fsid
-            ),
-        ))
-    }
-
-    /// An OSD that was purged has no key in the cluster, and its ID may be another's by now.
-    fn verify_known(&self, id: u32) -> Result<(), Failure> {
-        let Target { osd, fsid } = &self.target;
-        let data = self.args.data.display();
-        match self.osd_dump()?.by_uuid(osd).map(|known| known.id) {
-            Some(known) if known == id => Ok(()),
-            Some(known) => Err(Failure::new(
-                Reason::UnknownOsd,
-                format!(
-                    "the label of data device {data} names osd.{id}, but cluster {fsid} knows UUID {osd} as osd.{known}; wipe the device if its data is not needed"
-                ),
-            )),
-            None => Err(Failure::new(
-                Reason::UnknownOsd,
-                format!(
-                    "data device {data} contains osd.{id} ({osd}), which cluster {fsid} no longer has; it was purged or destroyed: wipe the device if its data is not needed"
-                ),
-            )),
-        }
-    }
-
-    /// A blank device under an OSD that has run is a device that was replaced. Formatting it would present an empty
-    /// OSD to the cluster under the identity of one with data.
-    fn verify_never_started(&self) -> Result<(), Failure> {
-        let dump = self.osd_dump()?;
-        match dump.by_uuid(&self.target.osd).filter(|known| known.has_run()) {
-            None => Ok(()),
-            Some(known) => Err(Failure::new(
-                Reason::DeviceMismatch,
-                format!(
-                    "osd.{id} of this PVC has run before, but data device {} has no data of it; attach the old device, or remove the OSD with `ceph osd purge {id} --yes-i-really-mean-it` and prepare again",
-                    self.args.data.display(),
-                    id = known.id
-                ),
-            )),
-        }
+        let data = self.args.data.to_string_lossy();
+        registered::verify(&self.target, verdict, &dump, &data, &self.args.mon_host)
+            .map_err(|refusal| Failure::new(refusal.reason, refusal.message))
     }
 
     fn key(&self) -> Result<Key, Failure> {
@@ -165,22 +119,17 @@ impl<'a> Run<'a> {
     }
 
     fn register(&self) -> Result<u32, Failure> {
-        let Target { osd, fsid: _ } = &self.target;
-        let attempt = "registering the OSD";
+        let osd = &self.target.osd;
         let command = self.session.osd_new(osd, self.args.id, &self.key()?, self.device_class);
         let output = tools::run(&command)?;
-        match output.code {
-            Some(0) => {
-                parse_new_id(&output.stdout).map_err(Failure::because(Reason::CommandFailed))
+        let answer =
+            registered::registered(osd, &self.user.name, output.code, &output.stdout, &output.said);
+        match answer.map_err(Failure::because(Reason::CommandFailed))? {
+            Registered::Id(id) => Ok(id),
+            Registered::Refused(refusal) => Err(Failure::new(refusal.reason, refusal.message)),
+            Registered::Failed => {
+                Err(tools::refused(&output, "registering the OSD", &self.args.mon_host))
             }
-            Some(EXISTS) => Err(Failure::new(
-                Reason::KeyMismatch,
-                format!(
-                    "{attempt}: UUID {osd} is registered with another key ({}): the key of {} has changed since; remove the OSD, which has never run, with `ceph osd purge-new ID --yes-i-really-mean-it`",
-                    output.said, self.user.name
-                ),
-            )),
-            _ => Err(tools::refused(&output, attempt, &self.args.mon_host)),
         }
     }
 

@@ -14,13 +14,13 @@ pub mod story;
 use crate::{
     admin_client::AdminClient,
     clock::Clock,
-    fault::{FaultKind, Injector, Track},
+    fault::Track,
     fault_proxy::{Gate, Shared},
     ironic::{SimIronic, proxy::IronicProxy},
     kind::Kind,
     lock,
-    operator::Operator,
-    process::{Turn, turn},
+    operator::{Operator, Parts},
+    operators::{Doing, Operators, Process},
     random::Random,
     reused_server,
     run::{Failed, Mode, RunReport},
@@ -34,7 +34,6 @@ use quarry_operator::{
     Registry,
     bare_metal_host::{HostOptions, Ironic},
     group,
-    trigger::Key,
 };
 use serde_json::Value;
 use std::{
@@ -44,7 +43,6 @@ use std::{
 use story::{RIGHT, Step, Story, View};
 use tokio::time::{Instant, sleep_until};
 
-const PROCESS_START: Duration = Duration::from_secs(1);
 /// Longer than the longest backoff of one failure, and than a watch takes to notice that it lost an event.
 const TAIL: Duration = Duration::from_secs(5 * 60);
 /// With faults the same is seen in less time.
@@ -62,27 +60,16 @@ struct Cluster {
     version: u64,
 }
 
-enum Process {
-    Up(Box<Operator>),
-    Down(Instant),
-    /// It is not started again.
-    Stopped,
-}
-
 enum Action {
     User,
-    Start(usize),
-    Call(usize),
-    List(usize, Kind),
-    Deliver(usize, Kind),
-    Reconcile(usize, Key),
+    Operator(usize, Doing),
 }
 
 struct HostSim {
     story: Story,
     clusters: Vec<Cluster>,
     ironic: Arc<Mutex<SimIronic>>,
-    operators: Vec<Process>,
+    operators: Operators,
     clock: Clock,
     random: Option<Random>,
     at: usize,
@@ -123,12 +110,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<RunReport, Failed> {
 
 impl HostSim {
     async fn new(story: Story, mode: &Mode) -> Self {
-        let (injector, random) = match mode {
-            Mode::Ordered(faults) => (Injector::assignment(faults.clone()), None),
-            Mode::Random { seed, one_in, at_most } => {
-                (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed)))
-            }
-        };
+        let (injector, random) = mode.parts();
         let injector = Arc::new(Mutex::new(injector));
         let (trace, violations) = (Arc::default(), Arc::default());
         let mut clusters = Vec::new();
@@ -162,7 +144,7 @@ impl HostSim {
             false => Process::Down(now),
         });
         HostSim {
-            operators: operators.collect(),
+            operators: Operators(operators.collect()),
             watch: invariant::Watch::new(&mut ironic),
             ironic: Arc::new(Mutex::new(ironic)),
             story,
@@ -211,7 +193,7 @@ impl HostSim {
             return Err(format!("written at rest: {writes} became {}", self.writes()));
         }
         // One list a minute for each operator that runs.
-        let running = self.operators.iter().filter(|one| !matches!(one, Process::Stopped)).count();
+        let running = self.operators.running();
         let (lists, all) = (self.asked().0 - asked.0, self.asked().1 - asked.1);
         let allowed = (rest.as_secs() / 60 + 1) * running as u64;
         if lists > allowed || all > allowed {
@@ -314,58 +296,21 @@ impl HostSim {
         if !waits && next.is_some_and(|step| !matches!(step, Step::Await(..))) {
             actions.push(Action::User);
         }
-        for (id, process) in self.operators.iter().enumerate() {
-            match process {
-                Process::Down(until) if *until <= now => actions.push(Action::Start(id)),
-                Process::Down(_) | Process::Stopped => {}
-                Process::Up(operator) if operator.gate.waiting() > 0 => {
-                    actions.push(Action::Call(id));
-                }
-                Process::Up(operator) => {
-                    let events = operator.deliverable(now).into_iter();
-                    actions.extend(events.map(|kind| Action::Deliver(id, kind)));
-                    if operator.task.is_none() {
-                        actions.extend(operator.list_due(now).map(|kind| Action::List(id, kind)));
-                        let keys = operator.due(now).into_iter();
-                        actions.extend(keys.map(|key| Action::Reconcile(id, key)));
-                    }
-                }
-            }
-        }
+        let operators = self.operators.enabled(now).into_iter();
+        actions.extend(operators.map(|(id, doing)| Action::Operator(id, doing)));
         actions
     }
 
     async fn perform(&mut self, action: Action) {
         match action {
             Action::User => self.user_step().await,
-            Action::Start(id) => {
+            Action::Operator(id, Doing::Start) => {
                 let operator = self.start(id);
-                self.operators[id] = Process::Up(Box::new(operator));
+                self.operators.started(id, operator);
             }
-            Action::Call(id) => {
-                if let Process::Up(operator) = &self.operators[id] {
-                    operator.gate.release();
-                }
-                self.turn(id).await;
-            }
-            Action::List(id, kind) => {
-                if let Process::Up(operator) = &mut self.operators[id] {
-                    operator.begin_list(kind);
-                }
-                self.turn(id).await;
-            }
-            Action::Deliver(id, kind) => {
-                if let Process::Up(operator) = &mut self.operators[id] {
-                    operator.deliver(kind);
-                }
-            }
-            Action::Reconcile(id, key) => {
-                let shared = &self.clusters[self.story.operators[id].cluster].shared;
-                shared.note(|| format!("{} operator{id}: reconcile {key:?}", self.clock.now()));
-                if let Process::Up(operator) = &mut self.operators[id] {
-                    operator.begin_reconcile(key);
-                }
-                self.turn(id).await;
+            Action::Operator(id, doing) => {
+                let shared = &self.clusters[0].shared;
+                self.operators.perform(id, doing, shared, self.clock).await;
             }
         }
     }
@@ -391,34 +336,14 @@ impl HostSim {
             about.lag,
             gate,
             Registry::standard().select(&[group::HOSTS]),
-            Some(hosts),
+            Parts { hosts: Some(hosts), image: None },
         )
-    }
-
-    async fn turn(&mut self, id: usize) {
-        let Process::Up(operator) = &mut self.operators[id] else { return };
-        let Some(mut task) = operator.task.take() else { return };
-        let gate = operator.gate.clone();
-        match turn(&mut task, &gate, || 0, None).await {
-            Turn::Done(done) => operator.finish(done),
-            Turn::Waits | Turn::Sleeps => operator.task = Some(task),
-            Turn::Crashed(FaultKind::Crash) | Turn::Crashed(_) => {
-                self.clusters[0].shared.note(|| format!("operator{id}: gone"));
-                self.operators[id] = Process::Down(Instant::now() + PROCESS_START);
-            }
-        }
     }
 
     async fn pass_time(&mut self) {
         let now = Instant::now();
         let mut next: Vec<Instant> = self.paused_until.into_iter().collect();
-        for process in &self.operators {
-            match process {
-                Process::Down(until) => next.push(*until),
-                Process::Up(operator) => next.extend(operator.next_due()),
-                Process::Stopped => {}
-            }
-        }
+        next.extend(self.operators.next_due());
         let limit = next.into_iter().filter(|due| *due > now).min();
         // Ironic goes on meanwhile.
         sleep_until(limit.unwrap_or(now + Duration::from_secs(5))).await;
@@ -444,7 +369,7 @@ impl HostSim {
                 None
             }
             Step::Operator(id, runs) => {
-                self.operators[id] =
+                self.operators.0[id] =
                     if runs { Process::Down(Instant::now()) } else { Process::Stopped };
                 None
             }

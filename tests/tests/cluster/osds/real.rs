@@ -3,12 +3,13 @@
 //! The namespaces of the clusters enforce Pod Security `restricted`.
 
 use super::{DeviceSets, LIMIT, cluster, list, reports, template};
+use quarry_sim::osds::recording::{self, Exchange};
 use quarry_tests::{
     ceph::{
         Ceph, IMAGE,
         disks::{HandMade, OSD_MEBIBYTES, set_disks},
     },
-    lab::{NAMESPACE, kubectl, quarry, run, text, until},
+    lab::{NAMESPACE, kubectl, quarry, repository, run, text, until},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -79,6 +80,9 @@ fn disks_of_a_set_become_osds_that_store_objects() {
     let sum = ceph.put_object("lab", "object", 4 << 20);
     assert_eq!(ceph.get_object("lab", "object"), sum);
 
+    let up = osds(&ceph, namespace);
+    compare_with_recording(&ceph, up[0]["uuid"].as_str().expect("an OSD has a UUID"));
+
     let shown = text(&quarry(&["osds", "-n", namespace]).stdout);
     assert_eq!(shown.matches("Running").count(), 3, "{shown}");
 
@@ -97,6 +101,59 @@ fn disks_of_a_set_become_osds_that_store_objects() {
     drop(disks);
     // A set may leave its class, and another test has one of this name.
     kubectl(&["delete", "storageclass", class, "--ignore-not-found"]);
+}
+
+/// What a prepare run asks, in every state of an OSD. `up`: the UUID of one that runs.
+fn conversation(ceph: &Ceph, up: &str) -> Vec<Exchange> {
+    let uuid = uuid::Uuid::new_v4().to_string();
+    let seen = |what: (&str, &str), uuid: &str, script: &str| {
+        let output = ceph.try_tool(&["bash", "-c", script, "script", uuid]);
+        let code = output.status.code().unwrap_or_default();
+        recording::exchange(what, uuid, code, &output.stdout, &output.stderr)
+    };
+    let new = |options: &str, key: &str| {
+        format!(
+            r#"echo '{{"cephx_secret": "{key}"}}' | ceph {options} --connect-timeout 10 osd new "$1" -i -"#
+        )
+    };
+    let (first, second) =
+        ("AQAAAAAAAAAAABAAAAECAwQFBgcICQoLDA0ODw==", "AQAAAAAAAAAAABAADw4NDAsKCQgHBgUEAwIBAA==");
+    let dump =
+        |options: &str| format!("ceph {options} --connect-timeout 10 osd dump --format json");
+    // Neither the configuration nor the environment may name the monitor.
+    let nowhere = "--conf /dev/null -m 127.0.0.1:1 --connect-timeout 3";
+    let found = recording::ALL.map(|(request, when)| {
+        let options = if when == recording::UNREACHABLE { nowhere } else { "" };
+        let key = if when == recording::OTHER_KEY { second } else { first };
+        let script = if request == recording::DUMP { dump(options) } else { new(options, key) };
+        // The last option of a name counts.
+        let script = match options {
+            "" => script,
+            _ => format!(
+                "export CEPH_ARGS='--keyring /keys/keyring'; {}",
+                script.replace("--connect-timeout 10 ", "")
+            ),
+        };
+        seen((request, when), if when == recording::UP { up } else { &uuid }, &script)
+    });
+    let purge = "ceph osd purge-new $(ceph osd new \"$1\") --yes-i-really-mean-it";
+    let output = ceph.try_tool(&["bash", "-c", purge, "script", &uuid]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    found.into()
+}
+
+/// The simulated Ceph answers only what is recorded: here the real one says whether it is still so.
+fn compare_with_recording(ceph: &Ceph, up: &str) {
+    let found = conversation(ceph, up);
+    if std::env::var_os("QUARRY_RECORD").is_some() {
+        let file = repository().join("crates/sim/src/osds/recording.json");
+        let printed = serde_json::to_string_pretty(&found).expect("it is JSON");
+        std::fs::write(file, printed + "\n").expect("the repository can be written");
+        return;
+    }
+    for (found, recorded) in found.iter().zip(recording::recorded()) {
+        assert_eq!(*found, recorded, "record it again with QUARRY_RECORD=1");
+    }
 }
 
 fn hash(device: &str) -> String {
